@@ -1,7 +1,7 @@
 """superopt: a superoptimizer for ONNX models.
 
 `superopt.optimize(model)` searches for an equivalent model that is faster in a measured comparison. The result contains the
-model and a report of the optimization. `superopt.replay(certificate, model)` repeats an optimization for a model with other
+model and a report of the optimization. `superopt.replay(certificate, model)` repeats an optimization for a model with different
 weights. `superopt.compare(first, second)` compares two models. To read the code, start with `flows/optimize`. The docstring of
 each package is a map of its modules.
 
@@ -12,7 +12,7 @@ The packages are listed from the top layer to the bottom layer. A package import
     `search/`: the search for a cheaper equivalent of a model: rewriting, sweeps, windows, passes, choice of a candidate model.
     `discovery/`: the discovery of rewrite rules: enumeration of terms, fingerprints, generalisation, pruning, minimal core.
     `verification/`: the independent checker of `superopt verify` (translation validation by certificates).
-    `partial/`: partial equivalence as in PET: mutants (terms that are equal at some positions) and their corrections.
+    `partial/`: partial equivalence: mutants (terms that equal an operator at some output positions) and their corrections.
     `proof/`: provers for rules over the reals: index prover, e-graph with axioms, derivation, the check of the ledger.
     `floating_point/`: the fast-math flags that a rule needs in IEEE arithmetic, and stored inputs that show the need.
     `report/`: reports of runs as frozen values, terminal tables, JSON and SVG.
@@ -32,7 +32,7 @@ The packages are listed from the top layer to the bottom layer. A package import
 Modules below all packages, which every package may import:
 
     `budget`: when a search must end: active time (without waiting), memory limits, requests to stop.
-    `worker_pool`: a process pool or Dask cluster for long jobs, with retries, results on disk for resuming, number of cores.
+    `worker_pool`: a process pool or Dask cluster for long jobs, with retries, and with results on disk for resuming a job.
     `files`: atomic file writes, output paths, names of data files, temporary folders of killed runs, superopt's cache folder.
     `errors`: every exception that superopt raises on purpose, each with its exit code, and the text of a failure as one line.
     `policy`: every budget, threshold, margin and limit as a field of a frozen dataclass, with unit and reason.
@@ -94,7 +94,10 @@ def _version() -> str:
 
 
 def __getattr__(name: str) -> object:
-    """Return a public name from its module, which is imported first (PEP 562), or the version of the installed package."""
+    """Return the public object `name`, or the version of the installed package if `name` is `__version__`.
+
+    The module that defines the object is imported first. Python calls this function for missing attributes (PEP 562).
+    """
     if name == "__version__":
         return _version()
     if name not in _MODULES:

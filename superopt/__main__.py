@@ -11,8 +11,8 @@ MESSAGE = b"superopt: interrupted; nothing was written\n"
 def run() -> int:
     """Run the command line, and return the exit code. SIGINT prints only one line, even while modules are imported.
 
-    An exception of a signal handler may be lost while modules are imported, because Python ignores exceptions in callbacks of
-    weak references. During the imports, SIGINT therefore ends the process without an exception.
+    If a signal handler raises an exception while modules are imported, the exception may be lost, because Python ignores
+    exceptions in callbacks of weak references. During the imports, SIGINT therefore ends the process without an exception.
     """
     before = signal.getsignal(signal.SIGINT)
     if before is signal.default_int_handler:

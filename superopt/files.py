@@ -1,9 +1,9 @@
 """Atomic file writes, and temporary folders that the next run removes if a run was killed.
 
 A file is written in a staging folder beside its target and renamed in one step. The name of a data file (a model's external
-data) contains a digest of the content. So the data files of the old and the new model have different names. Renaming the model
-file switches from the old model and its data to the new model and its data. Every temporary folder is locked while it is in
-use. The lock ends with the process, so the next run can distinguish a leftover folder from a folder that is in use.
+data) contains a digest of the content. So if a new model replaces an old model, their data files have different names. Renaming
+the model file switches from the old model and its data to the new model and its data. Every temporary folder is locked while it
+is in use. The lock ends with the process, so the next run can distinguish a leftover folder from a folder that is in use.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def _folded(name: str) -> str:
 
 
 def _ignores_case(folder: Path) -> bool:
-    """Return whether upper and lower case make no difference in the folder. The test makes a temporary folder."""
+    """Return whether file names in the folder are case-insensitive. The test makes a temporary folder."""
     try:
         with _temporary(folder, SAVING) as probe:
             return probe.with_name(probe.name.upper()).exists()
@@ -230,9 +230,9 @@ def is_output_data_file_name(target: Path, path: Path) -> bool:
 def publish(staged: Path, target: Path, data: Path | None = None) -> None:
     """Replace the file `target` with the file `staged` atomically, and sync the file to disk.
 
-    `staged` and `data` are complete files in a temporary folder. `data`, the external data of the new model, has its final name
-    already and is moved first. Afterwards, a data file of the replaced model is removed if its name has the form that
-    `output_data_file_name` gives and no file in the folder contains this name.
+    `staged` and `data` are complete files in a temporary folder. `data` is the external data of the new model. It already has
+    its final name, and is moved first. Afterwards, data files of the replaced model are removed if their names have the form
+    that `output_data_file_name` gives. A data file is kept if another file in the folder contains its name.
 
     Raises:
         OSError: The replacement failed; the target and its data files are unchanged.

@@ -22,17 +22,17 @@ class OptimizationPolicy:
     because the algorithm computes only one of many operators. Not measured.
     """
     spent_budget_share: float = 0.9
-    """The report on a search that was cut short says that the budget is spent if the search used this share of its budget.
+    """If a search that was cut short used at least this share of its budget, the report says that the budget is spent.
 
     Not measured.
     """
     contrib_budget_share: float = 0.1
-    """The share of the search time for estimating how much time ONNX Runtime's contrib operators would save.
+    """The share of the search time that is spent on estimating how much time ONNX Runtime's contrib operators would save.
 
-    The saving is estimated if contrib operators are not allowed. Not measured.
+    No time is spent on the estimate if contrib operators are allowed. Not measured.
     """
     min_saved_time_share: float = 0.01
-    """The least share of the run time that a candidate model must save, by the cost model, to be checked and compared.
+    """A candidate model is checked and timed only if the cost model predicts that it saves at least this share of the run time.
 
     The share is half of the margin at which a candidate model is accepted. Not measured.
     """
@@ -47,12 +47,12 @@ class OptimizationPolicy:
     A stopped run must end within ten seconds. The comparison on one thread is only for the report.
     """
     max_remembered_noise: float = 0.02
-    """The largest noise of the last comparison at which the result of a search without a gain is kept in the time cache.
+    """If a search finds no gain, the time cache records this only if the noise of the last comparison is at most this number.
 
     On a busy machine, a search may miss a gain. The limit equals the margin at which a candidate is accepted. Not measured.
     """
     memory_factor: float = 3.0
-    """The memory limit of a search, as a multiple of the model's bytes. `memory_bytes` is added.
+    """The memory limit of a search is this multiple of the model's bytes, plus `memory_bytes`.
 
     The limit for a whole optimization, with checks and comparisons, is four times the model's bytes plus 1 GiB.
     `scripts/check_memory` measures the peak memory of an optimization.
@@ -67,7 +67,7 @@ class OptimizationPolicy:
     retry_seconds: float = 10.0
     """Seconds of checking and comparing after which no candidate model with fewer rewrites is tried. Not measured."""
     failed_retry_seconds: float = 18.0
-    """The value in place of `retry_seconds` if the last candidate model failed the numerical check. Not measured."""
+    """The limit that replaces `retry_seconds` if the last candidate model failed the numerical check. Not measured."""
     full_comparison_seconds: float = 7.0
     """The length in seconds of a full timing comparison of a candidate model with the original. Not measured."""
     glance_seconds: float = 1.0
@@ -76,26 +76,29 @@ class OptimizationPolicy:
     Not measured.
     """
     max_gain_halvings: int = 3
-    """The most times that the set of a pass's gains is halved to find gains that make the whole model faster. Not measured."""
+    """The most times that the set of gains of one pass is halved, to find gains that make the whole model faster.
+
+    Not measured.
+    """
     max_context_run_seconds: float = 0.2
     """The rewrites of each pass are timed in the whole model only if a run of the model takes at most this number of seconds.
 
     Not measured.
     """
     uncounted_context_seconds: float = 12.0
-    """The seconds of timing rewrites in the whole model that do not count as search time.
+    """The first seconds of timing rewrites in the whole model, which do not count as search time.
 
-    When these seconds were counted, they took 10 of the 30 seconds of the search of repvgg_a0_train, beside other work.
+    On a busy machine, this timing took 10 of the 30 seconds of the search for the model repvgg_a0_train.
     """
     equal_sum_share: float = 0.005
     """The relative difference below which the sums of node times of two models count as equal. Not measured."""
     repeated_comparison_seconds: float = 18.0
     """The total seconds of timing comparisons after which no comparison is repeated. Not measured."""
     min_mutant_pass_gain_share: float = 0.01
-    """The least share of the time of all searched parts that mutants must save for rules to be applied to the mutants too.
+    """Rules are applied to the model with mutants only if mutants save at least this share of the time of all searched parts.
 
-    A mutant is a term that equals an operator at some output positions. If mutants save less, the model is searched only in the
-    other order: rules first, then mutants. Not measured.
+    A mutant is a term that equals an operator at some output positions. If mutants save less, rules are applied first and
+    mutants are searched afterwards. Not measured.
     """
     sweeps_time_share: float = 0.6
     """The relative weight of sweeps when the search time is divided among the passes over a model.
@@ -128,23 +131,27 @@ class OptimizationPolicy:
     min_search_seconds: float = 20.0
     """The least default budget of a search, in seconds.
 
-    With half as many seconds, the geometric mean speedup of five models of the zoo was 0.2 % lower (`scripts/ablation
+    With half as many seconds, the geometric mean speedup of five models of the benchmark was 0.2 % lower (`scripts/ablation
     --policy`). But the result of a search that is cut short depends on chance: the model dyn_lora gained 6 to 11 % in five runs
     of 13 s, and 13 % in a run of 26 s.
     """
     max_search_seconds: float = 30.0
     """The largest default budget of a search, in seconds. Not measured."""
     loading_seconds_per_byte: float = 20 / 2**30
-    """The seconds by which each byte of weights lowers the largest default budget, because opening sessions takes this time.
+    """Each byte of weights lowers the largest default budget by this number of seconds, because opening sessions takes time.
 
     Not measured.
     """
     weight_growth_share: float = 0.5
-    """The default limit on the growth of the weights of a large model, as a share of the bytes of the original's weights."""
-    small_weight_growth_share: float = 3.0
-    """The default limit on the growth of the weights of a small model, as a share of the bytes of the original's weights.
+    """The default limit on the growth of a large model's weights, as a share of the bytes of the original's weights.
 
-    If this share is more than `small_weight_bytes`, the limit is `small_weight_bytes`.
+    A model is large if this limit exceeds the limit by `small_weight_growth_share`.
+    """
+    small_weight_growth_share: float = 3.0
+    """The default limit on the growth of a small model's weights, as a share of the bytes of the original's weights.
+
+    The limit is never above `small_weight_bytes`. A model is small if this limit is not below the limit by
+    `weight_growth_share`.
     """
     small_weight_bytes: int = 2**28
     """The most bytes by which weights may grow under `small_weight_growth_share`."""
@@ -163,63 +170,68 @@ class SearchPolicy:
     steps in proportion to their estimated gains. Not measured.
     """
     max_recognized_terms: int = 40
-    """The most terms of a function that is compared with single operators, and the most users of a term that are examined.
+    """The most terms of a function that is compared with single operators.
 
-    Tanh GELU has 8 terms and layer norm 12. Not measured.
+    For each operand, at most this number of the terms that depend on the operand are examined. Tanh GELU has 8 terms, and layer
+    norm has 12. Not measured.
     """
     recognition_time_share: float = 0.3
     """The share of the search budget after which no further function is compared with operators. Not measured."""
     max_recognition_attributes: int = 400
-    """The most choices of attributes of an operator with which a function is compared. Not measured."""
+    """The most choices of an operator's attributes with which a function is compared. Not measured."""
     min_overflow_magnitude: float = 80.0
     """The least magnitude of a sample at which an exponential may overflow in float32. The exact limit is 88.7."""
     max_number_pairs: int = 100
-    """The most pairs of a function's numbers whose sums are divided by each of the numbers to find the function's kinks.
+    """The most pairs of numbers in a function whose sums are divided by each number of the function.
 
-    Not measured.
+    The quotients are inputs near which the function may have a kink. Not measured.
     """
     max_unfiltered_attributes: int = 20
     """The most choices of attributes that are tried one by one if no choice seems plausible. Not measured."""
     max_rearranged_elements: int = 2**22
     """The most elements of a tensor whose rearrangement is compared with single operators. Bounds memory. Not measured."""
     max_rearranging_number: int = 64
-    """The largest integer that is tried as an attribute of such an operator: a factor, a kernel size, an amount of padding.
+    """The largest integer that is tried as an attribute of an operator that may equal a rearrangement of a tensor.
 
-    Not measured.
+    The integer may be a factor, a kernel size, or an amount of padding. Not measured.
     """
     recognition_tolerance_share: float = 1e-5
-    """The largest relative difference of values of equal functions whose numbers are rounded to float32.
+    """Two functions count as equal if their values differ by at most this share of the larger value.
 
-    An exponential multiplies the rounding of 6e-8 by its argument. Not measured.
+    The numbers of a function are rounded to float32, with a relative error of up to 6e-8. An exponential multiplies this error
+    by its argument. Not measured.
     """
     recognition_rounding_factor: float = 50.0
-    """The largest difference of values of equal functions, as a multiple of the effect of random float64 rounding.
+    """Values of equal functions may additionally differ by this multiple of the effect of random float64 rounding.
 
-    Two random roundings may cancel in part. Not measured.
+    The multiple is large because errors from random rounding may cancel in part. Not measured.
     """
     recognition_number_factor: float = 4.0
-    """The largest difference of values of equal functions, as a multiple of the effect of rounding numbers to float32.
+    """Values of equal functions may additionally differ by this multiple of the effect of rounding numbers to float32.
 
-    Where x / 6 + 0.5 is clipped, the rounding of 1 / 6 moves the kink by 1e-7. Not measured.
+    For example, if x / 6 + 0.5 is clipped, rounding 1 / 6 moves the kinks of the function by 1e-7. Not measured.
     """
     random_rounding_count: int = 2
     """The number of random roundings by which the effect of rounding on a function's values is estimated. Not measured."""
     coarse_tolerance_share: float = 5e-7
-    """The largest difference of values in the first comparison of two functions, relative to the samples. Not measured."""
+    """In the first comparison of two functions, values may additionally differ by this share of the magnitude of the samples.
+
+    Not measured.
+    """
     min_coarse_scale: float = 1e-6
     """The least magnitude that is assumed for the samples in the first comparison of two functions.
 
-    Forms such as exp(2 x) - 1 cancel near 0. Not measured.
+    Near 0, a form such as exp(2 x) - 1 loses precision by cancellation. Not measured.
     """
     plausible_spread_share: float = 0.01
-    """The largest relative spread of the ratio of two functions if one function may be a multiple of the other function.
+    """One function may be a multiple of another function if the ratio of their values varies by at most this share.
 
     Not measured.
     """
     min_comparable_share: float = 0.3
-    """The least share of sample values at which two functions must be finite to count as compared. Not measured."""
+    """Two functions can count as equal only if they are finite at this share of the samples, or at more. Not measured."""
     min_seconds: float = 1e-09
-    """The least time in seconds that a segment is assumed to take, so that no ratio divides by 0.
+    """The least time in seconds that a segment is assumed to take, so that no divisor is 0.
 
     A segment is a part of a model that one search rewrites. Safety limit.
     """
@@ -229,9 +241,9 @@ class SearchPolicy:
     A segment is a part of a model that one search rewrites. The whole candidate model is compared later. Not measured.
     """
     hill_rise_share: float = 0.02
-    """The relative increase of the estimated cost by one rewrite step above which the next steps must be near the new terms.
+    """If a rewrite step raises the estimated cost by more than this share, the next step must be near the new terms.
 
-    A step that increases the cost is useful only if the next steps build on the new terms. Not measured.
+    A step that raises the cost is useful only if later steps build on the terms that the step creates. Not measured.
     """
     min_gain_share: float = 8e-3
     """The least share of a segment's time that a rewrite must save to count as a gain.
@@ -240,15 +252,16 @@ class SearchPolicy:
     script in the repository measures that difference.
     """
     min_estimated_gain_share: float = 2e-3
-    """The least relative decrease of the estimated cost for which the terms after several rewrite steps are measured.
+    """The result of several rewrite steps is measured only if the steps lower the estimated cost by at least this share.
 
     Not measured.
     """
     canonical_round_count: int = 3
-    """The number of rounds in which the canonical form of a segment distinguishes the segment's terms by their uses.
+    """The number of refinement rounds in which the terms of a segment are distinguished by their uses, for a canonical form.
 
-    A segment is a part of a model that one search rewrites. Segments of equal canonical form are searched once. If some terms
-    are not distinguished, equal segments may have different forms and are searched twice, which costs only time. Not measured.
+    A segment is a part of a model that one search rewrites. Segments with equal canonical forms are searched once. If some
+    terms are not distinguished, equal segments may have different forms and are searched twice, which costs only time. Not
+    measured.
     """
     rerolled_time_share: float = 0.5
     """If rerolling loops lowers a region's time to this share of its original time, the unrolled region is not searched.
@@ -256,7 +269,10 @@ class SearchPolicy:
     Rerolling replaces an unrolled loop by one recurrence operator. Not measured.
     """
     min_layer_siblings: int = 4
-    """The fewest operators of one kind and shape in a layer of a model that the search tries to join. Not measured."""
+    """The search tries to join operators of one kind and shape if a layer of a model contains at least this number of them.
+
+    Not measured.
+    """
     max_meeting_operators: int = 6
     """The most operators that are counted when a match of a rule is compared with other matches.
 
@@ -272,20 +288,21 @@ class SearchPolicy:
     Deeper inspection excludes more rules, but fewer terms can share one cached decision. Not measured.
     """
     max_matches_per_roots: int = 256
-    """The most matches, at the same terms, of a pattern with several outputs.
+    """For a pattern with several outputs, the most matches whose outputs are at the same terms.
 
-    Safety limit: sums of many terms have very many such matches.
+    Safety limit: the operands of a long sum can be assigned to a pattern in very many ways.
     """
     layer_time_share: float = 0.75
-    """The share of the time of a sweep search in which operators of one layer may be joined.
+    """The share of the time of a search by sweeps in which operators of one layer may be joined.
 
-    Operators that are only partly joined gain nothing, so joining gets most of the time. The share was 0.4 until a mixture of
-    experts needed four seconds for joining; no script measured more.
+    A sweep applies one rule at all of its matches at once. Joining gets most of the time, because joining only some of the
+    operators saves nothing. With a share of 0.4, the operators of a mixture of experts were not all joined. No script repeats
+    this measurement.
     """
     sweep_time_share: float = 0.7
-    """The share that all other sweeps may take of the time that remains after operators of layers were joined.
+    """After the operators of layers were joined, sweeps may take this share of the remaining time.
 
-    A sweep applies one rule at all of its matches at once. The remaining time is left to the search of windows (parts of the
+    A sweep applies one rule at all of its matches at once. The rest of the time is left to the search of windows (parts of the
     model), because a sweep is useful even if no further sweep follows. Not measured.
     """
     max_measured_sweeps: int = 3
@@ -294,7 +311,7 @@ class SearchPolicy:
     A sweep applies one rule at all of its matches at once. Not measured.
     """
     max_sweep_rise_share: float = 0.25
-    """The largest relative increase of the estimated cost by one sweep after which further sweeps may follow.
+    """Further sweeps may follow a sweep only if the sweep raises the estimated cost by at most this share.
 
     A sweep applies one rule at all of its matches at once. Not measured.
     """
@@ -304,9 +321,9 @@ class SearchPolicy:
     A segment is a part of a model that one search rewrites. Not measured.
     """
     widened_multiple_count: int = 16
-    """The number to whose multiples the search pads extents (sizes of axes).
+    """The search pads extents (sizes of axes) to multiples of this number.
 
-    It is the number of float32 values in a cache line, and in the widest vector register.
+    A cache line holds this number of float32 values, and so does the widest vector register.
     """
     widening_divisor: int = 3
     """The padding of an extent (the size of an axis) is at most the extent divided by this number. Not measured."""
@@ -371,7 +388,7 @@ class SearchPolicy:
     max_chain_beam: int = 96
     """The most chains of rewrite steps that are extended by a further step (the beam width). Not measured."""
     max_chains_per_rule: int = 3
-    """The most chains of rewrite steps with the same last rule among the chains that are extended further. Not measured."""
+    """Of the chains of rewrite steps that end with the same rule, at most this number are extended. Not measured."""
     max_sweeps_in_row: int = 5
     """The most successive sweeps whose intermediate states are estimated and not measured.
 
@@ -404,12 +421,12 @@ class MutantPolicy:
     """
 
     min_program_time_share: float = 0.01
-    """The least share of a region's estimated time that an operator must take for a search of its mutants.
+    """Mutants of an operator are searched only if the operator takes at least this share of its region's estimated time.
 
     A mutant equals an operator at some output positions. Not measured.
     """
     max_mutants_per_operator: int = 24
-    """The most mutants of one operator that are measured, in the order of their estimated costs.
+    """The most mutants of one operator that are measured, the mutant with the lowest estimated cost first.
 
     A mutant equals an operator at some output positions. `scripts/search_mutants` counts mutants; the effect of the limit was
     not measured.
@@ -420,9 +437,9 @@ class MutantPolicy:
     A mutant equals an operator at some output positions. Not measured.
     """
     max_corrections: int = 3
-    """The most ways to correct one mutant that are measured.
+    """The most corrections of one mutant that are measured.
 
-    A mutant equals an operator at some output positions. Not measured.
+    A mutant equals an operator at some output positions. A correction computes the other positions. Not measured.
     """
     quick_timing_error: float = 0.05
     """The assumed relative error of a quick measurement of a mutant's time.
@@ -438,14 +455,14 @@ class MutantPolicy:
     enumeration_time_share: float = 2 / 3
     """The share of the time for mutants after which no more mutants are enumerated.
 
-    A mutant equals an operator at some output positions. The other way to find mutants, by applying rules to operators, is more
-    likely to gain. Not measured.
+    A mutant equals an operator at some output positions. The remaining time is left to finding mutants by applying rules to
+    operators, which saves time more often. Not measured.
     """
     believed_speedup_factor: float = 1.25
-    """A mutant with at least this speedup over the operator is accepted without timing the two in alternation.
+    """A mutant with at least this speedup over the operator is accepted without timing mutant and operator alternately.
 
-    A mutant equals an operator at some output positions. At lower speedups, measurement noise had led to slower mutants. Not
-    measured.
+    A mutant equals an operator at some output positions. At lower speedups, measurement noise had led to the acceptance of
+    slower mutants. Not measured.
     """
     max_substituted_mutants: int = 8
     """The most corrected mutants of an operator, the fastest first, that are each measured in place of the operator.
@@ -473,11 +490,14 @@ class MutantPolicy:
     Not measured.
     """
     max_assembly_windows: int = 1 << 14
-    """The most ways to cut a grid of boxes for which the fewest concatenations are searched. Safety limit."""
+    """A grid of cells is divided into the fewest possible boxes only if it has at most this number of boxes of adjacent cells.
+
+    Safety limit.
+    """
     row_block_counts: tuple[int, int, int] = (2, 4, 8)
-    """The numbers of blocks of rows that a masked matrix is cut into. Not measured."""
+    """The numbers of blocks of rows into which a masked matrix is cut. Not measured."""
     block_row_count: int = 4
-    """The number of rows in a block that are inspected: the first, the last, and some between. Not measured."""
+    """The number of inspected rows in each block of rows: the first row, the last row, and rows between them. Not measured."""
     max_conditions: int = 8
     """The most conditions in a conjunction that restricts a generalised mutant.
 
@@ -494,7 +514,7 @@ class MutantPolicy:
     A mutant equals an operator at some output positions. Not measured.
     """
     support_divisor: int = 3
-    """The fewest sizes at which a form of mutants must occur are `discovery_size_count` divided by this number.
+    """A form of mutants must occur at no fewer sizes than `discovery_size_count` divided by this number.
 
     A mutant equals an operator at some output positions. A form is a mutant without its numbers. Not measured.
     """
@@ -506,10 +526,10 @@ class MutantPolicy:
     border_draw_count: int = 16
     """The number of random sizes for each kind of test of a rule near the border of the rule's condition.
 
-    In some tests, the condition holds. In the other tests, exactly one part of the condition fails. Tests of both kinds are
+    In some tests, the condition holds. In the remaining tests, exactly one part of the condition fails. Both kinds of tests are
     made with arbitrary attributes, with attributes other than 0 and 1 (divisibility is trivial for 0 and 1), and with the
     smallest sizes, at which parts are empty. With 6 random sizes, two wrong conditions about pads of dilated convolutions
-    passed the tests, and the rules with these conditions were not proved.
+    passed the tests, but the rules with these conditions could not be proved.
     """
     neighboured_size_count: int = 2
     """In each round of tests, the number of choices of sizes whose neighbours are tested too.
@@ -529,18 +549,18 @@ class MutantPolicy:
     max_fitted_value: int = 1 << 40
     """The largest value of an expression that is fitted to numbers. Safety limit."""
     max_fits: int = 3
-    """The most fitting expressions that are tried for one number. Not measured."""
+    """The most expressions that are fitted to one number. Not measured."""
     max_window_positions: int = 32
-    """The most positions of a sliding window (of a convolution or pooling) along an axis. Not measured."""
+    """The most positions along an axis that one sliding window (of a convolution or pooling) spans. Not measured."""
     sparse_weight_factor: int = 4
     """A weight counts as sparse if the ratio of its elements to its used elements is larger than this factor.
 
-    Only the used elements of a sparse weight are numbered, and the whole weight is not filled. Not measured.
+    For a sparse weight, only the used elements are stored in an array. Not measured.
     """
     max_weight_elements: int = 1 << 26
     """The most elements of a new weight. Safety limit."""
     max_label_choices: int = 256
-    """The most ways to name the numbers in a mutant by attributes of equal value.
+    """The most ways in which the numbers of a mutant are labelled with attributes that have the same values.
 
     A mutant equals an operator at some output positions. Safety limit.
     """
@@ -556,15 +576,18 @@ class MutantPolicy:
     max_examined_pieces: int = 64
     """The most pieces of a box of output positions that are examined to choose between ways to cut the box. Not measured."""
     undecided_piece_count: int = 4
-    """The number of pieces into which an undecided piece of a box of output positions is assumed to be cut. Not measured."""
+    """An undecided piece of a box of output positions counts as this number of pieces when ways to cut the box are compared.
+
+    Not measured.
+    """
     max_compared_positions: int = 1 << 20
     """The most positions of one box that are compared one by one. Safety limit."""
     max_folded_positions: int = 16
     """The largest extent of an axis that is moved into another axis as a whole. Not measured."""
     padding_multiple_counts: tuple[int, int, int] = (2, 8, 16)
-    """The numbers to whose multiples an axis may be padded. They suit pairs of rows and vector units. Not measured."""
+    """An axis may be padded to a multiple of one of these numbers, which suit pairs of rows and vector units. Not measured."""
     max_arithmetic_factor: float = 4.5
-    """The largest number of arithmetic operations in a mutant, as a multiple of the number in the original operator.
+    """The most arithmetic operations of a mutant, as a multiple of the original operator's arithmetic operations.
 
     A mutant equals an operator at some output positions. Unrolled 2x2 windows take 4 times as many operations as the operator,
     and some more at borders. Not measured.
@@ -588,10 +611,13 @@ class MutantPolicy:
     max_spare_position_factor: int = 2
     """The most positions of a term that are computed, as a multiple of the requested positions.
 
-    Positions that were not requested are computed if all positions together then form a product of axes. Not measured.
+    Additional positions are computed if they complete the requested positions to a Cartesian product over axes. Not measured.
     """
     max_table_elements: int = 1 << 22
-    """The most possible positions for which distinct positions are found by a table instead of by sorting. Safety limit."""
+    """Distinct positions are found by a table, instead of by sorting, only if at most this number of positions are possible.
+
+    Safety limit.
+    """
     max_table_factor: int = 64
     """The largest size of a table that finds distinct positions, as a multiple of the number of requested positions.
 
@@ -607,9 +633,12 @@ class MutantPolicy:
     max_attribute_choices: int = 4000
     """The most choices of attributes that are tried to compute a part of an operator's output. Safety limit."""
     max_tried_attribute: int = 8
-    """The largest number that is tried for an attribute if no size suggests it. Not measured."""
+    """The largest number that is tried for an attribute, besides numbers that sizes suggest. Not measured."""
     max_enclosing_runs: int = 6
-    """The most wider ranges of positions that are tried, if a part of an output is cut from a wider part. Not measured."""
+    """If a part of an output is cut from a wider part, at most this number of wider ranges of positions are tried.
+
+    Not measured.
+    """
     part_sample_count: int = 24
     """The number of random positions at which a computed part is compared with the original operator. Not measured."""
     max_size_tries: int = 20_000
@@ -645,11 +674,11 @@ class ComparisonPolicy:
     min_gain_margin_share: float = 0.02
     """The least share by which a candidate model must be faster than the original to be accepted.
 
-    In addition, the gain must exceed the noise. docs/results.md states by how much two copies of one model differ; the margin
-    itself was not measured.
+    In addition, the gain must exceed the noise. docs/results.md states by how much the times of two copies of one model differ.
+    The margin itself was not measured.
     """
     max_loss_share: float = 0.01
-    """The largest relative slowdown, at one of several sizes of dynamic dimensions, that does not count as slower.
+    """At one of several sizes of dynamic dimensions, a relative slowdown up to this share does not count as slower.
 
     Not measured.
     """
@@ -676,7 +705,7 @@ class ComparisonPolicy:
     loading_time_share: float = 0.2
     """The share of a comparison's time that loading may take if models are loaded more than `max_loads` times. Not measured."""
     max_loading_seconds: float = 10.0
-    """If loading takes more than this number of seconds, the models of a comparison are loaded only once.
+    """If loading takes longer than this number of seconds, and longer than the timing may take, models are loaded only once.
 
     The libraries of a GPU may compile kernels for each session. Not measured.
     """
@@ -692,7 +721,7 @@ class ComparisonPolicy:
     max_rounds: int = 400
     """The most rounds between two loads of the models. A round times each model of a comparison once. Safety limit."""
     min_block_rounds: int = 4
-    """The fewest rounds of a comparison in which only one model is loaded at a time. Not measured."""
+    """The fewest rounds of a comparison that loads only one model at a time. Not measured."""
     min_block_seconds: float = 0.5
     """The fewest seconds that a model runs after it was loaded, if one model is loaded at a time. Not measured."""
     reported_interval_share: float = 0.03
@@ -701,7 +730,7 @@ class ComparisonPolicy:
     Not measured.
     """
     sure_margin_share: float = 0.01
-    """The distance by which a ratio of times must exceed the acceptance threshold so that the candidate is surely faster.
+    """The candidate counts as surely faster if the ratio of times exceeds the acceptance threshold by this share.
 
     Not measured.
     """
@@ -717,7 +746,7 @@ class ComparisonPolicy:
     min_long_rounds_per_load: int = 4
     """The fewest rounds of timing after each load of the models, if each model runs once in a round. Not measured."""
     min_report_rounds: int = 24
-    """The fewest rounds of timing after one load that may give a ratio of times precise enough to report. Not measured."""
+    """A ratio of times can be precise enough to report only after this number of rounds since a load. Not measured."""
     max_report_loads: int = 24
     """The most times that quickly loaded models are loaded until their ratio of times is precise enough to report.
 
@@ -742,13 +771,13 @@ class CheckPolicy:
     not measured.
     """
     check_seconds: float = 5.0
-    """The seconds after which a numerical check starts no further input. Not measured."""
+    """The seconds after which a numerical check runs the models on no further input. Not measured."""
     hurried_check_seconds: float = 2.0
-    """The seconds after which a numerical check starts no further input in a search that was asked to stop. Not measured."""
+    """The limit that replaces `check_seconds` if the user asked the search to stop. Not measured."""
     min_inputs: int = 2
     """The fewest ordinary inputs, and the fewest adversarial inputs, of a numerical check.
 
-    These inputs are run regardless of the time limit. Not measured.
+    The models are run on these inputs regardless of the time limit. Not measured.
     """
     noise_sample_counts: tuple[int, ...] = (2, 4, 6, 12)
     """The numbers of samples of the original's rounding noise on an input on which the candidate model seems wrong.
@@ -762,7 +791,8 @@ class CheckPolicy:
     ordinary_look_seconds: float = 20.0
     """Seconds after which no further ordinary input is examined with more samples of rounding noise.
 
-    A candidate model that seems wrong on an input that is not examined is rejected. Not measured.
+    If a candidate model seems wrong on an ordinary input, and the input is not examined, the candidate is rejected. Not
+    measured.
     """
     max_patch_rows: int = 64
     """The most rows of the matrix of pixels that a convolution of the float64 run multiplies at once.
@@ -771,9 +801,9 @@ class CheckPolicy:
     MiB instead, other convolutions take longer.
     """
     sizing_seconds: float = 2.5
-    """Processor seconds of the thread after which the check at additional sizes of dynamic dimensions ends.
+    """The check at additional sizes of dynamic dimensions ends after this number of seconds of its thread's CPU time.
 
-    On a busy machine, four times as many seconds may pass. Not measured.
+    The check also ends after four times as many seconds of wall-clock time. Not measured.
     """
     max_result_bytes: int = 1 << 28
     """The most bytes of inputs and results of one numerical check that are kept in memory. Safety limit."""
@@ -799,12 +829,12 @@ class CheckPolicy:
     small_sizes: tuple[int, ...] = (1, 2, 3, 4, 0)
     """Small sizes at which every dynamic dimension is checked, including 0."""
     mixed_sizes: tuple[int, ...] = (7, 8, 6, 33, 9, 32, 16, 5, 65, 12, 31, 64, 15, 48, 10, 17, 100)
-    """Sizes of various residues at which dynamic dimensions are checked: even and odd numbers, and neighbours of powers of 2.
+    """Sizes with various residues at which dynamic dimensions are checked: even and odd numbers, and neighbours of powers of 2.
 
-    At fewer sizes, the check had accepted wrong models (tests/wrong_results).
+    With fewer sizes, the check had accepted wrong models (tests/wrong_results).
     """
     large_size: int = 1000
-    """A large size at which each dynamic dimension is checked alone. Not measured."""
+    """A large size at which each dynamic dimension is checked while all other dimensions keep their sizes. Not measured."""
     max_constants: int = 16
     """The most constants of a model that give sizes for the check, the most significant first. Not measured."""
     max_size: int = 1 << 24
@@ -825,9 +855,9 @@ class CheckPolicy:
     feasible_seconds: float = 30.0
     """Seconds after which no further inputs are tried to find inputs on which a model runs. Not measured."""
     max_input_elements: int = 1 << 28
-    """The most elements of all inputs of a model together for which random values are made. Safety limit."""
+    """Random values are made for a model only if all its inputs together have at most this number of elements. Safety limit."""
     max_inferred_constant_bytes: int = 1 << 12
-    """ONNX's shape inference does not get the elements of a tensor of this size in bytes or more. Not measured."""
+    """If a tensor has this number of bytes or more, its elements are not passed to ONNX's shape inference. Not measured."""
     max_constant_bytes: int = 1 << 10
     """The size in bytes up to which a stored integer tensor gives values for integer inputs of a check. Not measured."""
     masked_share: float = 0.25
@@ -835,19 +865,19 @@ class CheckPolicy:
     max_inputs_changed_alone: int = 4
     """The most floating-point inputs that get a mask, infinities or NaN while other inputs stay ordinary. Not measured."""
     min_noise_ulp_count: int = 16
-    """The least rounding noise assumed for an element, in units in the last place of the element. Not measured."""
+    """The least rounding noise assumed for an element, in ulps (units in the last place) of the element. Not measured."""
     min_error_ulp_count: int = 4
-    """The least error assumed for the original, in units in the last place of the output's largest magnitude.
+    """The least error assumed for the original, in ulps (units in the last place) of the output's largest magnitude.
 
     Not measured.
     """
     direct_ulp_count: int = 1024
-    """The largest allowed difference between candidate and original, in units in the last place, if there is no float64 run.
+    """The largest allowed difference between candidate and original, in ulps, if there is no float64 run. Not measured."""
+    min_wrong_share: float = 1e-3
+    """For an output that is not floating-point, at least this share of the original's elements is assumed to be wrong.
 
     Not measured.
     """
-    min_wrong_share: float = 1e-3
-    """The least share of wrong elements assumed for the original in an output that is not floating-point. Not measured."""
     quiet_share: float = 0.1
     """The share of a row's elements that are used to estimate the row's noise: the elements with the least noise.
 
@@ -865,11 +895,11 @@ class CheckPolicy:
     rare_error_factor: float = 4.0
     """The factor by which the errors of a few elements may exceed the usual limit.
 
-    The noise samples of a few elements may all be small by chance. In one correct softmax with reordered sums, one element of
-    4,800 had the largest error that its eight noise samples explain (one observation, no script).
+    The noise samples of a few elements may all be small by chance. In one correct softmax with reordered sums, the error of one
+    element of 4,800 was just above the usual limit, which followed from eight noise samples (one observation, no script).
     """
     rare_share: float = 1e-3
-    """The share of elements that counts as a few in `rare_error_factor`."""
+    """The largest share of elements that counts as "a few elements" in `rare_error_factor`."""
     deliberate_rounding_share: float = 0.01
     """The original is assumed to round on purpose if at least this share of its elements is far from the float64 results.
 
@@ -882,7 +912,7 @@ class CheckPolicy:
     on one input by chance.
     """
     deliberate_rounding_factor: float = 16.0
-    """The candidate is assumed not to round on purpose if the original's errors are more than this many times its own errors.
+    """The candidate is assumed not to round on purpose if the original's errors exceed this multiple of the candidate's errors.
 
     Not measured.
     """
@@ -899,11 +929,11 @@ class CostPolicy:
     memory. For a U-Net with attention over all pixels, superopt needed 6.7 GB in all at a size of 224 x 224.
     """
     min_default_size: int = 32
-    """The largest size of a dynamic dimension at which default sizes are not halved any further. Not measured."""
+    """Default sizes of dynamic dimensions are halved only while the largest size is above this number. Not measured."""
     traced_run_count: int = 5
     """The number of runs in which the nodes of a model are timed, to report where the time goes."""
     traced_seconds: float = 0.5
-    """The seconds after which no further run begins in which nodes are timed to report where the time goes."""
+    """When nodes are timed to report where the time goes, no further run begins after this number of seconds."""
     split_launch_share: float = 0.8
     """The share of an operator's launch time that joining operators into one Split or one Concat saves.
 
@@ -953,22 +983,22 @@ class CostPolicy:
     min_cold_weight_bytes: int = 256 << 10
     """A node with at least this number of bytes of weights is also timed with weights that are in no cache. Not measured."""
     max_cold_copies: int = 32
-    """The most copies of a node that are run in turn so that its weights are in no cache. Safety limit."""
+    """The most copies of a node that are run one after the other, so that the node's weights are in no cache. Safety limit."""
     min_memory_bytes_per_second: float = 5e9
     """The least memory bandwidth assumed, in bytes per second. Not measured."""
     min_fetch_time_share: float = 0.05
-    """The least share of a node's time for reading its weights at which the node is also timed with weights in no cache.
+    """A node is also timed with weights in no cache if reading its weights takes at least this share of the node's time.
 
     Not measured.
     """
     max_overlapped_run_seconds: float = 1e-3
-    """If a GPU run takes less than this, a node's time is measured as the time that a second copy of the node adds to the run.
+    """If a GPU run takes less than this number of seconds, a node is measured by the time that a second copy adds to the run.
 
     A GPU launches the next kernel while a kernel runs. docs/profiles.md states the error of such times; the threshold was not
     measured.
     """
     min_mapped_constant_bytes: int = 64 << 20
-    """A constant of a timed node of at least this size consists of zeros in a mapped file instead of random numbers in memory.
+    """If a constant of a timed node has at least this size, zeros in a mapped file replace random numbers in memory.
 
     Only constants whose true elements are not needed are replaced. Not measured.
     """
@@ -996,8 +1026,8 @@ class CostPolicy:
     short_node_seconds: float = 1e-5
     """If a model's nodes take less than this number of seconds on average, whole segments are timed instead of nodes.
 
-    A segment is a part of a model that one search rewrites. For short nodes, the time between nodes matters as much as the
-    nodes. Not measured.
+    A segment is a part of a model that one search rewrites. If nodes take little time, the time between nodes matters as much
+    as the time of the nodes. Not measured.
     """
     segment_timing_seconds: float = 0.02
     """Seconds for which a whole segment is timed. A segment is a part of a model that one search rewrites. Not measured."""
@@ -1030,18 +1060,18 @@ class CostPolicy:
     The error is at least `min_summed_gain_error`. Not measured.
     """
     min_ratio_error: float = 1e-7
-    """The least relative error assumed for the ratio of two measured times, so that nothing divides by 0. Not measured."""
+    """The least relative error assumed for the ratio of two measured times, so that no divisor is 0. Not measured."""
     min_node_seconds: float = 1e-7
-    """The least seconds assumed for a node, so that no ratio divides by 0. Not measured."""
+    """The least time in seconds that a node is assumed to take, so that no divisor is 0. Not measured."""
     overhead_chain_count: int = 32
     """The number of nodes in the chain by which the time of the smallest node is measured. Not measured."""
     known_time_error: float = 0.1
     """The relative error assumed for the time of a measured node.
 
-    Nodes timed alone sum to 0.89 to 0.99 of a model's end-to-end time.
+    The times of a model's nodes, each measured in isolation, sum to 0.89 to 0.99 of the model's end-to-end time.
     """
     unknown_operator_error: float = math.log(2)
-    """The least error of the roofline that is assumed for an operator without measured nodes, as the logarithm of a factor.
+    """The least error assumed for a roofline prediction of an operator without measured nodes, as the logarithm of a factor.
 
     The roofline is right within a factor of 2.15 for nine tenths of the nodes (docs/profiles.md).
     """
@@ -1082,21 +1112,22 @@ class ModelPolicy:
     """Limits for reading, analysing and writing models."""
 
     max_converted_weight_bytes: int = 2**12
-    """The largest weight in bytes that ONNX's opset converter gets. A small weight may be a shape, or axes.
+    """The largest weight, in bytes, that is passed to ONNX's opset converter.
 
-    Larger weights need not be copied. Not measured.
+    The converter may need the elements of a small weight, such as a shape or axes. Larger weights need not be copied. Not
+    measured.
     """
     max_tiny_error: float = 1e-6
-    """The magnitude below which the results of a kernel with a small absolute error may be lost.
+    """Below this magnitude, the absolute error of a kernel may be as large as the kernel's result.
 
-    ONNX Runtime's Sigmoid in float32 returns 0 below 6e-8, and is off by a tenth at 3e-7.
+    For example, ONNX Runtime's float32 Sigmoid returns 0 instead of results below 6e-8, and is off by a tenth at 3e-7.
     """
     first_image_size: int = 64
     """The first size that is tried for the height and width of an image. Not measured."""
     first_size: int = 8
-    """The first size that is tried for any other dynamic dimension. Not measured."""
+    """The first size that is tried for a dynamic dimension that is not the height or width of an image. Not measured."""
     tested_sizing_count: int = 3
-    """The number of choices of sizes at which a statement about all sizes of dynamic dimensions is tested too. Not measured."""
+    """The number of choices of sizes at which a statement about all sizes of dynamic dimensions is tested. Not measured."""
     default_batch_size: int = 1
     """The default size, for measurements, of a dynamic dimension that is the first dimension of an input."""
     default_length_size: int = 128
@@ -1106,7 +1137,7 @@ class ModelPolicy:
     beyond_all_sizes: int = 55_440 * 1000
     """A size with many divisors that is larger than all bounds in models.
 
-    Evaluated at this size, a bound shows the constant that it tends to as sizes grow. Not measured.
+    The value of a bound at this size shows the constant to which the bound tends as sizes grow. Not measured.
     """
     max_export_passes: int = 64
     """The most passes over a model when exported rules are applied. Safety limit."""
@@ -1122,31 +1153,35 @@ class ModelPolicy:
     model `constants` of `scripts/check_memory` was up to 2,178 MiB (allowed: 1,600).
     """
     max_cancelling_summands: int = 4096
-    """The most terms of a sum, with the terms of inner sums, among which operands that cancel are searched. Safety limit."""
+    """Operands that cancel are searched among at most this number of terms of a sum and its inner sums. Safety limit."""
     max_folded_elements: int = 1 << 18
-    """The most elements of the weights of a term that is evaluated to find bounds of its value.
+    """A term is evaluated to find bounds of its value only if its weights have at most this number of elements.
 
     Safety limit.
     """
     pair_trial_count: int = 120
     """The number of random inputs on which an exported pair of ONNX functions is tested. Not measured."""
     min_pair_trials: int = 8
-    """The fewest random inputs on which the pattern function of an exported pair must run. Not measured."""
+    """The fewest random inputs on which the pattern function of an exported pair must run without an error. Not measured."""
     max_pair_rank: int = 5
     """The largest rank of an input on which an exported pair of ONNX functions is tested. Not measured."""
     pair_tolerance_share: float = 1e-4
-    """The relative difference of float32 results up to which both functions of an exported pair agree. Not measured."""
+    """The largest relative difference of float32 results at which both functions of an exported pair agree. Not measured."""
     max_chain_operands: int = 256
     """The most operands of a sum or product that is read from a chain of nodes as one term.
 
-    Safety limit: a longer chain would have terms of quadratic size.
+    Safety limit: each node of a chain has its own term, so the total size of the terms grows with the square of the length.
     """
     max_shared_elements: int = 64
-    """The most elements of an integer constant for which nodes with equal constants share one initializer. Not measured."""
-    max_message_bytes: int = 32 << 20
-    """The most bytes of tensors in a ModelProto that ONNX Runtime loads from memory, which makes several copies.
+    """Nodes with equal integer constants share one initializer if the constant has at most this number of elements.
 
-    Mapping larger models from files lowered the peak memory of a YOLO-like model from 1,695 to 835 MiB.
+    Not measured.
+    """
+    max_message_bytes: int = 32 << 20
+    """The most bytes of tensors in a ModelProto that ONNX Runtime loads from memory.
+
+    Loading from memory makes several copies. For a YOLO-like model, mapping the tensors from a file instead lowered the peak
+    memory from 1,695 to 835 MiB.
     """
     max_stored_elements: int = 1 << 16
     """The most elements of a computed tensor of integers or booleans that is stored as a constant.
@@ -1154,7 +1189,7 @@ class ModelPolicy:
     A larger tensor may be the mask of a long sequence. Safety limit.
     """
     max_inferred_elements: int = 256
-    """The most elements of a tensor whose values ONNX's shape inference gets. Safety limit."""
+    """The most elements of a tensor whose values are passed to ONNX's shape inference. Safety limit."""
     max_inference_rounds: int = 8
     """The most rounds of shape inference and constant folding. Safety limit."""
     max_tracked_elements: int = 64
@@ -1184,14 +1219,14 @@ class ModelPolicy:
     Up to this magnitude, float32 represents three decimals. Reports state the bound as an assumption.
     """
     max_ordinary_half_constant: float = 64.0
-    """The largest magnitude of a float16 constant that is assumed not to round the numbers to which the constant is added.
+    """A model is assumed not to round numbers on purpose by adding a float16 constant of at most this magnitude.
 
     A number plus 64 is rounded to a multiple of 1/16 in float16. Not measured.
     """
     max_rounding_share: float = 1 / 64
     """The largest relative error with which a number of a term is written in the type of a model.
 
-    bfloat16 rounds by at most 1/256. Larger errors come from underflow, such as 1e-8 in float16.
+    bfloat16 rounds by at most 1/256. Larger errors come from underflow, for example of 1e-8 in float16.
     """
     assumed_summand_count: int = 1 << 20
     """The number of summands assumed for a sum over a dynamic dimension, to bound the sum. Not measured."""
@@ -1219,8 +1254,8 @@ class VerifyPolicy:
     max_untermed_elements: int = 4096
     """The most elements of a new weight for which the certificate has no term.
 
-    Such weights contain numbers that nodes need beside their operands, such as the matrices of Winograd's algorithm. A run of
-    the nodes that read a weight checks the weight. Not measured.
+    Such weights contain numbers that nodes need beside their operands, such as the matrices of Winograd's algorithm. The
+    weights are checked by running the nodes that read them. Not measured.
     """
     segment_tolerance_share: float = 2e-3
     """The tolerance between the outputs of rewritten nodes and of their terms, as a share of the output's largest magnitude.
@@ -1230,8 +1265,8 @@ class VerifyPolicy:
     max_segment_nudges: int = 16
     """The most evaluations of the terms of rewritten nodes on values that are changed in their last bits.
 
-    A comparison with a number that cancels to 0 has a random result: with 16 evaluations, one in 65,536 such results seems
-    unchanged. Not measured.
+    If a number that should cancel to 0 is compared with 0, the outcome is random. In 16 evaluations, such an outcome stays the
+    same by chance in one of 65,536 cases. Not measured.
     """
     plain_sizes: tuple[int, ...] = (
         1,
@@ -1284,22 +1319,22 @@ class VerifyPolicy:
     max_match_tries: int = 20_000
     """The most assignments of operands that are tried to match a rule at one term. Safety limit."""
     max_sized_constant_elements: int = 64
-    """The most elements of an integer tensor whose elements may be sizes that the model compares with.
+    """The most elements of an integer tensor whose elements may be thresholds for sizes.
 
-    Sizes just below and above such elements are tried. Not measured.
+    Sizes just below and above each element are tried. Not measured.
     """
     max_compared_size: int = 1 << 24
     """The largest constant of the model for which sizes just below and above the constant are tried. Safety limit."""
     row_tolerance_share: float = 2e-4
     """A part of the tolerance of an output element, as a share of the largest magnitude in the element's row.
 
-    `own_change_factor` and `common_change_factor` give the other parts. Reordered sums and merged weights in the benchmark
-    models stayed below a tenth of the whole tolerance when this share was set; no script repeats the measurement.
+    `own_change_factor` and `common_change_factor` give the other parts. When this share was set, the errors from reordered sums
+    and merged weights in the benchmark models were below a tenth of the whole tolerance. No script repeats the measurement.
     """
     own_change_factor: float = 16.0
-    """A part of the tolerance of an output element, as a multiple of the change of the element when inputs change slightly.
+    """A part of the tolerance of an output element, as a multiple of the element's change when inputs change slightly.
 
-    Inputs change in their last places. See `row_tolerance_share`.
+    The inputs are changed in their last places. See `row_tolerance_share`.
     """
     common_change_factor: float = 256.0
     """A part of the tolerance of an output element, as a multiple of a typical change in the element's row.
@@ -1324,7 +1359,7 @@ class VerifyPolicy:
     max_size_tries_per_model: int = 300
     """The most choices of sizes that are tried. The original may fail at many of these choices. Safety limit."""
     saturated_magnitudes: tuple[float, ...] = (20.0, 30.0, 60.0, 87.0)
-    """The least magnitudes of the elements in the rows of a saturated input, in turn.
+    """The least magnitudes of the elements in the rows of a saturated input. Successive rows use successive magnitudes.
 
     At the negatives of these numbers, exponentials and sigmoids are tiny but not 0 in float32. ONNX Runtime's Sigmoid returns 0
     at -20 and below. The least normal number of float32 is exp(-87.3). Not measured.
@@ -1339,9 +1374,9 @@ class VerifyPolicy:
     Not measured.
     """
     max_short_row_elements: int = 4
-    """The most elements of a row whose tolerance uses the largest magnitude of the whole output instead of the row.
+    """If rows have at most this number of elements, the tolerance uses the largest magnitude of the whole output.
 
-    Not measured.
+    The tolerance of longer rows uses the largest magnitude of the row. Not measured.
     """
     step_draw_count: int = 12
     """The number of random inputs at which both sides of a step that matches no rule are evaluated. Not measured."""
@@ -1365,12 +1400,12 @@ class DiscoveryPolicy:
     outcome_sample_count: int = 48
     """The number of random attribute values from which the conditions of a rule are inferred. Not measured."""
     small_operator_count: int = 3
-    """The largest number of operators in an equation that is decided early, before larger equations of any universe.
+    """Equations with at most this number of operators are decided before all larger equations of any universe.
 
     A universe is a vocabulary for terms. Not measured.
     """
     axiom_instance_count: int = 40
-    """The number of random instances of an axiom that are made, to use the instance with the most distinct sizes.
+    """The number of random instances of an axiom from which the instance with the most distinct sizes is chosen.
 
     Not measured.
     """
@@ -1380,7 +1415,7 @@ class DiscoveryPolicy:
     """The number of elements that are moved in the time that it takes to start an operator.
 
     A cost that counts elements, operations and launches decides which directions of an equation become rules. The number is a
-    fifth of the ratio of `cpu_launch_seconds` to the time of an element by `cpu_bytes_per_second`. Not measured.
+    fifth of the ratio of `cpu_launch_seconds` to the time for moving a float32 element at `cpu_bytes_per_second`. Not measured.
     """
     operations_per_element_count: float = 16.0
     """The number of operations in the time that it takes to move one element. Not measured."""
@@ -1418,7 +1453,10 @@ class DiscoveryPolicy:
     max_operand_rows: int = 1 << 20
     """The most combinations of operands that are made at once when terms are enumerated. Safety limit."""
     max_rank_choices: int = 16
-    """The most choices of the ranks of other variables at which a rule is tested for one rank of a variable. Safety limit."""
+    """If a rule is tested for one rank of a variable, at most this number of choices of the other variables' ranks are tried.
+
+    Safety limit.
+    """
     kept_cost_share: float = 0.9
     """The largest cost of a rule's right side, as a share of the cost of its left side, if the rule saves no operator.
 
@@ -1473,7 +1511,8 @@ class DiscoveryPolicy:
     environment_count: int = 4
     """The number of random choices of sizes and values at which the terms of a universe are evaluated.
 
-    A universe is a vocabulary for terms. Universes with conditions or comparisons have other numbers. Not measured.
+    A universe is a vocabulary for terms. `condition_environment_count` and `order_environment_count` are the numbers for
+    universes with conditions or comparisons. Not measured.
     """
 
 
@@ -1494,7 +1533,7 @@ class ProofPolicy:
     replayed_rule_count: int = 32
     """The number of rules whose stored proofs one process checks in sequence.
 
-    Neighbours in a file share many questions to the solver. Not measured.
+    The proofs of neighbouring rules in a file ask the solver many equal questions. Not measured.
     """
     max_added_conditions: int = 12
     """The most conditions that are added to a rule so that its right side is well typed. Safety limit."""
@@ -1590,8 +1629,9 @@ class ProofPolicy:
     saturation_growth_counts: tuple[tuple[int, int], ...] = ((0, 2), (1, 3), (2, 4), (4, 8), (8, 14), (20, 30))
     """Limits on the length, in symbols, of the new terms in equality saturation. A limit is a pair of numbers.
 
-    A new term may be longer than the replaced term by the first number, and longer than the longest term of the equation to
-    prove by the second number. The next pair applies when the present pair allows no further term. Not measured.
+    A new term may be longer than the replaced term by at most the first number. It may be longer than the longest term of the
+    equation to prove by at most the second number. The next pair applies when the present pair allows no further term. Not
+    measured.
     """
     max_derivation_rounds: int = 12
     """The most rounds of equality saturation in which a rule is derived from other rules.
@@ -1608,8 +1648,8 @@ class ProofPolicy:
     max_requested_rounds: int = 16
     """The most rounds of equality saturation for a derivation that a user requests.
 
-    Rules are removed from the core (the minimal rule set) under the lower limits `max_derivation_rounds`,
-    `max_derivation_terms` and `max_derivation_steps`.
+    The search that decides whether a rule is removed from the core (the minimal rule set) has lower limits:
+    `max_derivation_rounds`, `max_derivation_terms` and `max_derivation_steps`.
     """
     max_requested_terms: int = 800
     """The most terms in equality saturation for a derivation that a user requests."""
@@ -1649,7 +1689,7 @@ class FloatingPointPolicy:
     quiet_turn_count: int = 5
     """The number of successive rounds of tests without a new floating-point flag after which the search for flags ends.
 
-    `scripts/check_flags` looks for missing flags (benchmarks/flags.json); other numbers were not measured.
+    `scripts/check_flags` searches for missing flags (benchmarks/flags.json). Other numbers of rounds were not measured.
     """
     max_turns: int = 24
     """The most rounds of tests in the search for a rule's flags. Each round uses new instances and inputs. Safety limit."""
@@ -1659,7 +1699,7 @@ class FloatingPointPolicy:
     An input row has a number for each input of the code. Longer code is evaluated at fewer rows. Safety limit.
     """
     witness_row_count: int = 40
-    """The number of input rows that show the need for a flag and among which the simplest row is chosen.
+    """Of the first input rows that show the need for a flag, up to this number, the simplest row is chosen.
 
     An input row has a number for each input of an output element. Not measured.
     """
@@ -1712,7 +1752,8 @@ class RulePolicy:
     stubborn_value_count: int = 3
     """The number of smallest allowed values to which each size and attribute of a rule's random instance is restricted.
 
-    The restriction applies if attempts without it gave no instance, and the caller passed `stubborn`. Not measured.
+    The restriction applies only if attempts without the restriction found no instance, and if the caller passed `stubborn`. Not
+    measured.
     """
     equation_cache_count: int = 256
     """The number of rules for which the prepared equations are cached. Safety limit on memory."""
@@ -1738,7 +1779,7 @@ class AlgebraPolicy:
     max_atoms: int = 300
     """The most atoms (dimensions, quotients, and so on) in an integer expression at any depth. Safety limit."""
     max_inequalities: int = 240
-    """The most inequalities during the elimination of variables. With more, nothing is proved. Safety limit."""
+    """The most inequalities during the elimination of variables. With more inequalities, nothing is proved. Safety limit."""
     max_eliminations: int = 400
     """The most attempts at an elimination for one question. Safety limit."""
     max_residue_classes: int = 128
@@ -1752,7 +1793,7 @@ class ProcessPolicy:
     """Limits for processes, files, signals and command-line options."""
 
     max_sent_bytes: int = 1 << 24
-    """The most bytes of a model that are sent to a child process. Larger models are written to a file. Safety limit."""
+    """The most bytes of a model that is sent to a child process. A larger model is written to a file instead. Safety limit."""
     child_patience_seconds: float = 20.0
     """Seconds that a child process may take to load a model, or to run it once. Safety limit."""
     child_patience_seconds_per_byte: float = 60 / 2**30
@@ -1764,7 +1805,7 @@ class ProcessPolicy:
     memory_reading_seconds: float = 0.1
     """Seconds between two readings of the process's resident memory. Not measured."""
     max_task_attempts: int = 6
-    """The most times that a worker process may die at one task. Safety limit."""
+    """The most times that worker processes may die while they run the same task. Safety limit."""
     stored_result_days: int = 30
     """Days after which a stored result of a task is removed if no job reads it. Not measured."""
     chunk_task_count: int = 8
@@ -1783,7 +1824,7 @@ class ProcessPolicy:
     file_chunk_bytes: int = 1 << 24
     """Bytes of a file that are read at once. Safety limit on memory."""
     grace_seconds: float = 10.0
-    """Seconds from a termination signal until the command must have searched, checked and compared, and begins to save.
+    """Seconds after a termination signal within which the command must end its search, checks and comparisons to save a result.
 
     Not measured.
     """
@@ -1794,7 +1835,7 @@ class ProcessPolicy:
     max_integer: int = 2**63 - 1
     """The largest accepted size or seed: the largest signed 64-bit integer."""
     max_threads: int = 1024
-    """The largest accepted number of threads, more than any machine has that runs models."""
+    """The largest accepted number of threads. No machine on which models usually run has more hardware threads."""
 
 
 @dataclass(frozen=True)
@@ -1820,7 +1861,7 @@ class ReportPolicy:
     panel_refresh_seconds: float = 0.5
     """Seconds between two updates of the panel in a terminal. Short enough to show life, and too long to disturb timings."""
     event_seconds: float = 0.2
-    """The least seconds between two progress reports on the candidates of one segment, so that listeners cost no time."""
+    """The least seconds between two progress reports on the candidates of one segment, so that listeners cost little time."""
     late_improvement_share: float = 0.75
     """The share of the search time after which an improvement means that more time may help. Not measured."""
     max_explained_opening_seconds: float = 1.0
@@ -1830,7 +1871,7 @@ class ReportPolicy:
     min_suggestion_share: float = 0.7
     """The least similarity, as `difflib` computes it, of a word that is suggested for a misspelled word."""
     max_changed_operators: int = 6
-    """The most operators that a report lists with their numbers of nodes before and after."""
+    """The most operators that a report lists with their node counts before and after the optimization."""
     max_reasons: int = 3
     """The most reasons for unsearched windows (parts of a model) that the terminal shows. The JSON report has all reasons."""
     max_verified_rules: int = 4
@@ -1854,7 +1895,7 @@ class ReportPolicy:
     max_drawn_nodes: int = 100
     """The most boxes in a drawing of a part of a model. A larger part is shown as a list of operators. Chosen by eye."""
     max_single_nodes: int = 9
-    """The most nodes of which each has a box of its own. In a larger drawing, equal nodes of a row share a box."""
+    """The most nodes of a drawing in which each node has its own box. In a larger drawing, equal nodes of a row share a box."""
     max_drawn_detail_count: int = 4
     """The most lines under the title of a box."""
     max_drawn_line_characters: int = 24
@@ -1880,7 +1921,7 @@ class ReportPolicy:
     profiled_run_count: int = 100
     """The most runs in which a model's operators are timed for a page."""
     profiled_seconds: float = 0.5
-    """The seconds after which no further run begins in which a model's operators are timed for a page."""
+    """When a model's operators are timed for a page, no further run begins after this number of seconds."""
 
 
 OPTIMIZATION = OptimizationPolicy()

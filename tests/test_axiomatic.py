@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from superopt.algebra.operators import apply, registry
-from superopt.algebra.terms import Sym, size, variable
+from superopt.algebra.terms import Dim, Sym, size, variable
 from superopt.proof import verify
 from superopt.proof.axioms import saturate, standing
 from superopt.proof.axioms.axiomatic import prove_from_axioms
@@ -293,6 +293,20 @@ def test_congruence_is_explained_by_what_was_given() -> None:
     assert not regrouped
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_term_that_was_not_added_is_in_the_class_of_the_terms_congruent_to_it(turned: bool) -> None:
+    """The operands of a sum may be in any order, those of a matrix product may not."""
+    closure = Closure()
+    a, b, c = (variable(name, (2, 2)) for name in "abc")
+    total, product = (closure.add(apply(op, a, b)) for op in ("add", "matmul"))
+    assert closure.lookup(apply("add", b, c)) is None
+    one, other = (c, a) if turned else (a, c)
+    closure.merge(closure.add(one), closure.add(other), Given("given", one, other))
+    assert closure.lookup(apply("add", b, c)) is closure.find(total)
+    assert closure.lookup(apply("matmul", c, b)) is closure.find(product)
+    assert closure.lookup(apply("matmul", b, c)) is None
+
+
 def test_sizes_that_must_agree_are_one_size() -> None:
     (equation,) = parse_rule("a: conv(x, w, group=g) => conv(x, w, group=g) for x[4], w[4]").equations
     assumptions = Assumptions(equation)
@@ -319,6 +333,14 @@ def test_a_quotient_of_one_divisor_alone_is_solved_for_it(quotient: str, divisor
     text = f"cut: slice(x, axis=-1, start=0, stop=k) => slice(x, axis=-1, start=0, stop=k) for x[1] where {quotient}"
     solved = Assumptions(parse_rule(text).equations[0]).solved
     assert solved.get(Sym("k")) == divisor
+
+
+def test_a_product_that_is_one_is_solved_for_its_factors_and_sizes_come_first() -> None:
+    """The quotient is 1 at one divisor, so its divisor is known once the other factor is."""
+    where = "x.shape[-1] * (2 // k) == 1, 2 // k >= 1"
+    text = f"padded: pad(x, before=(k,), after=(0,)) => pad(x, before=(k,), after=(0,)) for x[1] where {where}"
+    solved = Assumptions(parse_rule(text).equations[0]).solved
+    assert solved == {Dim("x", -1): 1, Sym("k"): 2}
 
 
 @pytest.mark.parametrize(("where", "undefined"), [("", True), (" where a >= 0", True), (" where a != 0", False)])

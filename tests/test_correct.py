@@ -101,6 +101,12 @@ def test_a_part_of_a_triangle_knows_which_diagonal_it_has() -> None:
     assert not any(t.op == "matmul" and t.sizes == (2, 8, 8) for t in subterms(part))
 
 
+@pytest.mark.parametrize(("count", "expected"), [(1, ["slice"]), (2, ["slice", "stride"])])
+def test_one_position_of_a_run_is_cut_without_a_stride(count: int, expected: list[str]) -> None:
+    part = slice_box(variable("x", (9,)), Box((Run(3, count, 2),)))
+    assert [t.op for t in subterms(part) if t.args] == expected
+
+
 def test_what_is_no_polynomial_is_cut() -> None:
     program = apply("relu", CONV)
     box = along(program.sizes, a2=(0, 1))

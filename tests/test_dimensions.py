@@ -14,7 +14,7 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 import superopt
 from superopt.algebra.dim_binding import DimBinding, dimension
-from superopt.algebra.extent import Dim, at_least, floor_divide, same, size
+from superopt.algebra.extent import Dim, Extent, at_least, floor_divide, same, size
 from superopt.algebra.operators import apply
 from superopt.algebra.substitution import negation
 from superopt.algebra.tautology import is_tautology
@@ -220,6 +220,34 @@ def test_extents_of_strided_convolutions_are_known_at_every_size() -> None:
     n, channels, rows, _ = terms["y"].shape
     assert (n, channels) == (dimension("n"), 4)
     assert rows == floor_divide(dimension("h") - 1, 2) + 1
+
+
+def test_extents_that_are_equal_at_every_size_are_one_expression() -> None:
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["every_other"], strides=[2, 2], pads=[1, 1, 1, 1]),
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("Gather", ["shape", "axis"], ["height"]),
+        helper.make_node("Add", ["height", "one"], ["more"]),
+        helper.make_node("Div", ["more", "two"], ["half"]),
+        helper.make_node("Slice", ["x", "zero", "half", "axis"], ["upper"]),
+    ]
+    numbers = [whole("zero", 0), whole("one", 1), whole("two", 2), whole("axis", 2)]
+    proto = model(nodes, ["n", 3, "height", "width"], [weight("w", 3, 3, 3, 3), *numbers], ("every_other", "upper"))
+    views = Views(ir.from_proto(proto))
+    conv, halved = views.model.graph.node(0), views.model.graph.outputs[1]
+    lifted_conv = views.lift(conv, [views.leaf(value) for value in conv.inputs if value is not None])
+    found, cut = views.values.shape(halved), views.leaf(halved)
+    assert lifted_conv is not None
+    assert found is not None
+    assert cut is not None
+    assert cut.shape[2] == lifted_conv[0].shape[2] != found[2]
+
+
+@pytest.mark.parametrize(("position", "start"), [(0, 0), (-1, N - 1)])
+def test_a_gather_of_one_position_of_a_dynamic_axis_is_a_slice(position: int, start: Extent) -> None:
+    """A Gather without an attribute picks along the first axis."""
+    proto = model([helper.make_node("Gather", ["x", "position"], ["y"])], ["n", 8], [whole("position", position)])
+    assert lifted(proto) == {"y": apply("slice", variable("x", (N, 8)), axis=-2, start=start, stop=start + 1)}
 
 
 def test_sums_are_told_apart_in_whatever_order_they_stand() -> None:

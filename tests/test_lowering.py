@@ -427,6 +427,14 @@ def test_a_sum_of_constants_alone_is_left_as_it_is() -> None:
     assert merge_constants("add", [c, d, variable("x", (3,))]) == [variable("x", (3,)), apply("add", c, d)]
 
 
+def test_a_constant_spread_along_axes_stays_small_under_reshapes_by_unit_axes() -> None:
+    c = variable("c", (4,), constant=True)
+    spread = apply("reshape", apply("expand", c, shape=(4, 6, 5), axes=(-3,)), shape=(1, 4, 1, 6, 5))
+    assert merge_constants("add", [spread, variable("x", spread.shape)])[-1] is apply(
+        "expand", apply("reshape", c, shape=(4,)), shape=spread.shape, axes=(-4,)
+    )
+
+
 @pytest.mark.parametrize("order", [*itertools.permutations(range(3))])
 def test_an_operand_and_its_function_are_multiplied_first(order: tuple[int, ...]) -> None:
     x, y = variable("x", (2, 2)), variable("y", (2, 2))

@@ -26,7 +26,7 @@ from superopt.partial.conditions import (
 from superopt.partial.discover import LARGER, SMALLEST, _Bench, discover_mutants
 from superopt.partial.families import MUTANTS, PROGRAMS
 from superopt.partial.fitting import Expressions, NamedNumber, reals
-from superopt.partial.generalise import mutant_skeleton
+from superopt.partial.generalise import generalise_terms, mutant_skeleton
 from superopt.partial.judge import equal_positions, judge
 from superopt.partial.phrase import rule_of
 from superopt.partial.sizes import FamilyDraw, ProgramFamily, Range, draws, neighbours
@@ -136,6 +136,14 @@ def test_a_generalised_mutant_holds_at_the_smallest_sizes() -> None:
     right = apply("mul", DILATED.program, apply("ones", shape=DILATED.program.shape))
     for draw in islice(draws(DILATED, SMALLEST, np.random.default_rng(1)), 4):
         assert judge_draw(DILATED, right, draw).holds
+
+
+def test_numbers_that_vary_with_the_sizes_become_expressions() -> None:
+    every = drawn(DILATED, 8, "p0 >= 1, x.shape[-2] >= d")
+    (dilation,) = (a for a in DILATED.atoms if str(size(a)) == "d")
+    images = [draw.program.args[0] for draw in every]
+    cuts = [apply("slice", x, axis=-2, start=0, stop=draw.values[dilation]) for x, draw in zip(images, every, strict=True)]
+    assert next(generalise_terms(every, cuts)) == apply("slice", variable("x", 4), axis=-2, start=0, stop=size(dilation))
 
 
 def test_expressions_of_few_operations_fit_first() -> None:

@@ -401,3 +401,13 @@ def test_a_weight_may_be_as_large_as_the_limit(beyond: int) -> None:
     at = (none[0],) * 4
     sample = Sample(at, (none,) * 4, none, np.ones((1, 1)), np.ones((1, 1), bool))
     assert is_consistent(form, sample) == (beyond == 0)
+
+
+@pytest.mark.parametrize("count", [1, 30, 39, 40])
+def test_a_thinned_sample_has_different_products(count: int) -> None:
+    numbers = np.arange(40)[:, None]
+    sample = Sample((np.zeros(1, int),), (numbers,), numbers, np.ones((40, 1)), np.ones((40, 1), bool))
+    kept = sample.thinned(count).of.ravel()
+    assert len(kept) == len({*kept.tolist()})
+    assert count <= len(kept) <= count + 2
+    assert (kept[0], kept[-1]) == (0, 39)

@@ -22,6 +22,7 @@ from superopt.model.lift import constant_tensor
 from superopt.model.shape_values import describe_inferred_sizes
 from superopt.model.splice import Replacement, splice
 from superopt.model.views import Views
+from superopt.policy import MODEL
 from superopt.report.optimization import Report
 from superopt.runtime.session import Device, Session
 
@@ -219,6 +220,13 @@ def test_a_quotient_that_rounds_is_not_compared() -> None:
 @pytest.mark.parametrize(("exponent", "expected"), [(8, "n * n * n * n * n * n * n * n"), (9, "?0")])
 def test_powers_of_sizes_up_to_eight_are_known(exponent: int, expected: str) -> None:
     assert computed([node("Pow", ["n", "exponent"], ["r"])], [whole("exponent", exponent)]) == expected
+
+
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_a_table_is_known_up_to_the_limit(beyond: int) -> None:
+    nodes = [node("Add", ["table", "n"], ["sums"]), node("Gather", ["sums", "axis"], ["r"])]
+    table = whole("table", np.arange(MODEL.max_tracked_elements + beyond))
+    assert (computed(nodes, [table]) == "n") == (beyond == 0)
 
 
 # ---------------------------------------------------------------- shapes, against ONNX Runtime

@@ -64,7 +64,7 @@ class Child:
         If `optimized` is False, ONNX Runtime does not optimize the graph at all.
 
         Raises:
-            InvalidModelError: ONNX Runtime refuses the model.
+            InvalidModelError: ONNX Runtime rejects the model.
             RuntimeDiedError: The child process dies while ONNX Runtime loads the model.
             TimeoutError: Loading takes too long.
         """
@@ -126,7 +126,7 @@ class Child:
 
 
 class ChildSession:
-    """A model loaded in a child process. `inputs` lists the name, the type and the shape of each input, as ONNX Runtime does.
+    """A model loaded in a child process. `inputs` lists the name, the type and the shape of each input.
 
     Runs return no outputs, because the outputs stay in the child process.
     """
@@ -135,8 +135,9 @@ class ChildSession:
         self._child, self.inputs, self._patience = child, inputs, patience
 
     def run(self, feeds: Mapping[str, Array]) -> int:
-        """Run the model once, and return the largest growth of the child's resident memory, in bytes, or 0 if the growth is not
-        known.
+        """Run the model once, and return the largest growth of the child's resident memory in bytes.
+
+        The result is 0 if the growth is not known.
 
         Raises:
             InvalidModelError, RuntimeDiedError, TimeoutError: As `Child.load`.
@@ -146,9 +147,9 @@ class ChildSession:
 
 
 class _Shared(threading.local):
-    """The child process that all uses of `child` in a thread share, and the program of this process.
+    """The child process that all uses of `child` in a thread share, and the program that the child process runs.
 
-    Both are None outside of a `reuse_child` context. The child process is also None before its first use.
+    Both attributes are None outside of a `reuse_child` context. The child process is also None before its first use.
     """
 
     program: Path | None = None

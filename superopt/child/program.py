@@ -28,8 +28,8 @@ def session_of(ort: Any, source: str | bytes, folder: str, threads: int, without
     Args:
         ort: the onnxruntime module.
         source: the path or the bytes of the model.
-        folder: the folder of the external data if the model is given as bytes, or an empty text.
-        threads: the number of threads within an operator.
+        folder: the folder of the external data if `source` contains the bytes of the model, or an empty text.
+        threads: the number of intra-op threads.
         without: the names of the optimizers to switch off, separated by semicolons.
         optimized: whether ONNX Runtime optimizes the graph.
     """
@@ -49,8 +49,9 @@ def session_of(ort: Any, source: str | bytes, folder: str, threads: int, without
 
 
 def resident_bytes(field: str) -> int:
-    """Return the resident memory of this process (`VmRSS`) or its peak (`VmHWM`) in bytes, or 0 if the system does not report
-    it.
+    """Return the resident memory of this process (`VmRSS`) or its peak (`VmHWM`) in bytes.
+
+    The result is 0 if the system does not report the memory.
     """
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/status").read_text().splitlines():

@@ -51,7 +51,7 @@ class HelpFormatter(argparse.HelpFormatter):
 class Parser(argparse.ArgumentParser):
     """An argument parser that suggests similar words for misspelled words.
 
-    The parser raises an error if the help cannot be printed to the standard output.
+    Printing the help raises an error if the standard output cannot be written.
     """
 
     def parse_known_args(  # type: ignore[override]
@@ -70,7 +70,7 @@ class Parser(argparse.ArgumentParser):
         super().error(f"{message}{self._similar_options(self._given) if missing else ''}")
 
     def _similar_options(self, words: Iterable[str]) -> str:
-        """Return a question that names the options that are similar to the first unknown option among the words."""
+        """Return a question that suggests the options most similar to the first unknown option in `words`."""
         known = [option for option in self._option_string_actions if option.startswith("--")]
         options = (word.partition("=")[0] for word in words if word.startswith("-"))
         unknown = (word for word in options if not any(option.startswith(word) for option in self._option_string_actions))
@@ -88,7 +88,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """Return a question that names the words most similar to a misspelled word, or an empty text if no word is similar."""
+    """Return a question with the words in `known` that are most similar to `word`, or an empty text if no word is similar."""
     near = difflib.get_close_matches(word, [*known], REPORT.max_suggestions_count, REPORT.min_suggestion_share)
     return f": did you mean {' or '.join(near)}?" if near else ""
 

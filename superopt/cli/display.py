@@ -96,9 +96,10 @@ def _with_search_of(progress: Progress, before: Progress, seconds: float) -> Pro
 
 @contextmanager
 def lines(print_line: Callable[[object], None]) -> Iterator[Listener]:
-    """Yield a listener that prints a line for each stage, and then a line every few seconds.
+    """Yield a listener that prints a line for each new stage, and a line every few seconds during a stage.
 
-    If the run has no stages, a line is printed for each new phase, and every few seconds for further progress reports.
+    If the run has no stages, a line is printed for each new phase. A further progress report is printed if the last line is a
+    few seconds old.
     """
     state, lock, ended, printed = RunState(), threading.Lock(), threading.Event(), [0.0]
 

@@ -202,7 +202,8 @@ def _failed(message: str, code: int) -> int:
 def run_optimize(options: argparse.Namespace) -> int:
     """Run `superopt optimize`: write the optimized model and print the report.
 
-    On request, also write the report as JSON and the certificate. With `--dry-run`, only print what would be searched.
+    If requested, also write the certificate, and the report as JSON, HTML or SVG. With `--dry-run`, only print what would be
+    searched.
     """
     require_model_file(options.source)
     if options.dry_run:
@@ -281,7 +282,7 @@ def optimize_options(options: argparse.Namespace) -> Options:
 
 
 def write_pages(optimized: superopt.Optimized[AnyModel], options: argparse.Namespace) -> None:
-    """Write the page and the picture about the optimization to the files that `--html` and `--svg` name."""
+    """Write the HTML page and the SVG picture about the optimization to the files that `--html` and `--svg` name."""
     from superopt.flows.report_page import PageFiles, page_content
     from superopt.report.html.rendering import card_svg, page_html
 
@@ -351,7 +352,7 @@ def run_replay(options: argparse.Namespace) -> int:
 
 
 def argument_data_files(label: str, model: Path) -> dict[str, Path]:
-    """Return the external data files of the model. The keys are the names of the files for error messages."""
+    """Return a mapping from descriptions for error messages to the external data files of the model."""
     from superopt.protobuf.stored import data_files
 
     return {f"{file.name}, in which {label} keeps tensors": file for file in data_files(model)}
@@ -387,7 +388,7 @@ def run_compare(options: argparse.Namespace) -> int:
 
 
 def run_inspect(options: argparse.Namespace) -> int:
-    """Run `superopt inspect`: print what superopt understands of a model, and write it as JSON if requested."""
+    """Run `superopt inspect`: print which parts of a model superopt understands, and write the result as JSON if requested."""
     require_model_file(options.model)
     from superopt.flows.inspect_model import inspect_model
     from superopt.report.inspection import inspection_lines
@@ -523,7 +524,7 @@ def run_generate(options: argparse.Namespace) -> int:
 
 
 def command_rule_files(folder: Path | None = None) -> dict[str, Path]:
-    """Return the files of rules and proofs in the folder. The keys are the names of the files for error messages.
+    """Return a mapping from descriptions for error messages to the files of rules and proofs in the folder.
 
     If `folder` is None, superopt's own folder is used.
     """
@@ -637,7 +638,7 @@ def run_rules_add(options: argparse.Namespace) -> int:
 def run_rules_export(options: argparse.Namespace) -> int:
     """Run `superopt rules export`: write the rules to a file in the requested format.
 
-    Also print the number of exported rules and, for each reason to leave rules out, the number of rules left out.
+    Also print the number of exported rules. For each reason to leave rules out, print the number of rules left out.
     """
     from superopt.flows.export_rules import export, reasons
 
@@ -750,7 +751,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "cache info": run_cache_info,
     "cache clear": run_cache_clear,
 }
-"""The function for each command. The keys are the values of the option `run`, which the parser sets for a command."""
+"""A mapping from each command to its function. The keys are the values of the option `run`, which the parser sets."""
 
 
 # ---------------------------------------------------------------- progress
@@ -758,10 +759,10 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
 
 @contextmanager
 def progress_listener(*, quiet: bool = False, title: str = "") -> Iterator[Listener]:
-    """Yield a listener that shows progress on the standard error stream, or nothing if `quiet` is True.
+    """Yield a listener that shows progress on the standard error stream, or that shows nothing if `quiet` is True.
 
-    On a terminal, a panel with the title is updated in place, or a line of text if `title` is empty. If the stream is not a
-    terminal, a line is printed when a new stage or phase starts, and every few seconds.
+    On a terminal, a panel with the title is updated in place. If `title` is empty, a line of text is updated instead. If the
+    stream is not a terminal, a line is printed when a new stage or phase starts, and every few seconds.
     """
     if quiet:
         yield ignore_progress

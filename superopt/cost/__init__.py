@@ -10,7 +10,7 @@ Measured times:
 
 Predicted times:
 
-    `demand`: the number of operations and of moved bytes of a node of an optimized graph.
+    `demand`: the number of operations of a node in an optimized graph, and the number of bytes that the node moves.
     `roofline`: a device's rates of arithmetic and memory, and the lower bound on a node's time from its demand.
     `calibrate`: measures the roofline of a device with models of one operator.
     `device_profile`: the file of a device's roofline and node times: build, write and read.

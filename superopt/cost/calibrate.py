@@ -1,4 +1,4 @@
-"""Calibration of a device's roofline. Models of one operator each measure the device's rates within seconds."""
+"""Calibration of a device's roofline. Timing models that each contain one operator gives the device's rates within seconds."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CHANNELS = 64
 _UNBOUNDED = 1 << 62
 """The cache size in bytes that is assumed for a GPU.
 
-The size exceeds the weights of any model, so no weights on a GPU are timed cold (with weights in no cache).
+The size exceeds the weights of any model. So on a GPU, no node is timed cold, that is, with its weights in no cache.
 """
 
 
@@ -70,7 +70,8 @@ def _measured(clock: Clock) -> Roofline:
 def _point(clock: Clock, model: ModelProto) -> tuple[float, float, float]:
     """Time a model with one operator. Return the operator's number of operations, its number of bytes, and its seconds.
 
-    The seconds are the sum of the nodes' times, each without the time that even a node with one element takes.
+    The seconds are the sum of the nodes' times. The time that a node with one element takes is subtracted from each node's
+    time.
     """
     wanted: list[Demand] = []
     seconds = 0.0

@@ -49,9 +49,9 @@ _PARTS = frozenset(("Gather", "GatherElements", "GatherND", "Slice", "Split"))
 class Demand:
     """The operations of a node, and the bytes that the node moves.
 
-    In matrix products and convolutions, a multiplication counts as 1 and an addition counts as 1. In other nodes, each element
-    that is produced or read counts as 1. If a node computes in steps that depend on each other, such as an LSTM, all numbers
-    are for one step.
+    In matrix products and convolutions, each multiplication and each addition counts as 1. In pooling, each element of each
+    window counts as 1. In most other nodes, each element of the largest input or output counts as 1. If a node computes in
+    steps that depend on each other, such as an LSTM, all numbers are for one step.
 
     Attributes:
         kind: the kind of the operations, one of `KINDS`.

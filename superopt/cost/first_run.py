@@ -89,12 +89,13 @@ def first_run(
         loaded: The model as it was read, used in messages.
         device: The device to run on.
         sizings: Sizes of the model's dynamic dimensions.
-        source: The source of the inputs, without the bounds that the model gives. By default, inputs are random.
-        chosen: Whether the user chose the sizes. If False, different sizes are tried if the model does not run at these sizes,
-            and smaller sizes are tried if a run needs much memory.
+        source: The source of the inputs. The bounds that the model implies for its inputs are added to the source. By default,
+            inputs are random.
+        chosen: Whether the user chose the sizes. Sizes that the user did not choose are replaced by different sizes if the
+            model does not run at them, and by smaller sizes if a run needs much memory.
 
     Raises:
-        InvalidModelError: ONNX Runtime refuses to load the model. The message names the model.
+        InvalidModelError: ONNX Runtime cannot load the model. The message names the model.
         RuntimeDiedError: ONNX Runtime dies while loading or running the model.
         DimensionError: The model does not run at the chosen sizes.
     """

@@ -53,9 +53,10 @@ class Forecast:
     """The predicted seconds of a run of the original model and of a candidate model.
 
     The saving is the difference of the two times. If both models contain a node, the error of the node's time cancels in the
-    saving. So only nodes that are more frequent in one of the models are considered. The time of such a node may differ from
-    its price (predicted time) by `COST.forecast_sigmas` standard deviations. A removed node is assumed to be cheaper than its
-    price, and an added node is assumed to be more expensive. The errors of different nodes are assumed to be independent.
+    saving. So only nodes that occur more often in one model than in the other are considered. The time of such a node may
+    differ from its price (predicted time) by `COST.forecast_sigmas` standard deviations. A removed node is assumed to be
+    cheaper than its price, and an added node is assumed to be more expensive. The errors of different nodes are assumed to be
+    independent.
 
     Attributes:
         original: predicted seconds of the original.
@@ -143,7 +144,7 @@ class ForecastClock(Clock):
         """Return the predicted seconds of one run of the model.
 
         Raises:
-            InvalidModelError: ONNX Runtime cannot load the model here, or the shape of a value cannot be determined.
+            InvalidModelError: ONNX Runtime cannot load the model on this machine, or the shape of a value cannot be determined.
         """
         return self._known_plan(model).seconds
 

@@ -1,7 +1,7 @@
 """The measured cost of a segment (a part of a model).
 
-ONNX Runtime optimizes the segment as in a session, and each node of the optimized graph is timed alone. If the nodes are so
-short that the time between two nodes is not negligible, the whole segment is timed instead.
+ONNX Runtime optimizes the segment as in a session, and each node of the optimized graph is timed in isolation. If the nodes are
+so short that the time between two nodes is not negligible, the whole segment is timed instead.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class Clock:
     Args:
         device: the device that runs the graphs.
         cache: the cache of times. If `cache` is None, the clock creates its own cache.
-        resident: the number of bytes of the whole model's weights. If the weights do not fit into the last-level cache, large
-            weights are timed cold, that is, when they are in no cache.
+        resident: the number of bytes of the whole model's weights. If the weights do not fit into the last-level cache, nodes
+            with large weights are timed cold, that is, with these weights in no cache.
         together: whether whole graphs are timed, instead of single nodes.
     """
 
@@ -104,12 +104,12 @@ class Clock:
         return self._whole(model) if self.together else sum(piece.seconds for piece in self.pieces(model))
 
     def beside(self, model: ModelProto, reference: ModelProto) -> float:
-        """Return the seconds of one run of the model. If whole graphs are timed, the model and the reference run in turns.
+        """Return the seconds of one run of the model. If whole graphs are timed, the model and the reference run alternately.
 
-        Other load on the machine changes the times of both models in the same way. So times that were measured in turns with
-        the same reference are comparable. If a model seems faster than the reference and all earlier models, the model gets
-        more turns, because the lowest of many noisy times is likely to be too low. If single nodes are timed, this method
-        returns the same result as `seconds`.
+        Other load on the machine changes the times of both models in the same way. So the times of models that ran alternately
+        with the same reference are comparable. If a model seems faster than the reference and all earlier models, the model is
+        timed for more rounds, because the lowest of many noisy times is likely to be too low. If single nodes are timed, this
+        method returns the same result as `seconds`.
 
         Raises:
             InvalidModelError: as `seconds`.
@@ -132,7 +132,7 @@ class Clock:
         return ratio * self._whole(reference)
 
     def stands(self, before: ModelProto, after: ModelProto, predicted: float, least: float) -> bool:
-        """Time both whole models in turns, and return whether the times confirm that the second model is faster.
+        """Time both whole models alternately, and return whether the times confirm that the second model is faster.
 
         If this clock times single nodes, the speedup estimated from `predicted` and these times must exceed `1 + least`. If
         this clock times whole graphs (`together`), the measured gain must exceed the noise. If the weights do not fit into the
@@ -182,7 +182,7 @@ class Clock:
         Nodes that move no elements, such as Reshape, are left out. The model must have no dynamic dimensions.
 
         Raises:
-            InvalidModelError: as `kernels`, or one of the nodes cannot be run alone.
+            InvalidModelError: as `kernels`, or one of the nodes cannot be run in isolation.
         """
         kernels = [kernel for kernel in self.kernels(model) if kernel.node.op_type not in VIEWS]
         return len(kernels), sum(self.net(self.timing(kernel).seconds) for kernel in kernels)
@@ -225,7 +225,7 @@ class Clock:
         """Return the time of a node in a session with only this node, and the types and shapes of the node's outputs.
 
         Raises:
-            InvalidModelError: ONNX Runtime cannot run the node alone.
+            InvalidModelError: ONNX Runtime cannot run the node in isolation.
         """
 
         def timed() -> Json:
@@ -252,7 +252,7 @@ class Clock:
         return [max(one - node, 0.0), node]
 
     def kernels(self, model: Loadable, sizes: Mapping[str, int] | None = None) -> list[Kernel]:
-        """Return the nodes of the graph to which ONNX Runtime optimizes the model.
+        """Return the nodes of the optimized graph that ONNX Runtime makes from the model.
 
         `sizes` contains the sizes of the model's dynamic dimensions. If ONNX Runtime does not report the shape of a node's
         output, the node is run to determine the shape.

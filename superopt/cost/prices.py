@@ -55,8 +55,8 @@ class Prices:
     """The prices of nodes on the device of a profile.
 
     The price of a node in the profile is its measured time. For any other node, the roofline predicts a time. The prediction is
-    multiplied by the average ratio of measured to predicted time for the profile's nodes with the same operator. Similar nodes
-    have a larger weight in the average.
+    multiplied by the average ratio of measured to predicted time for the profile's nodes with the same operator. Nodes that are
+    more similar have a larger weight in the average.
     """
 
     def __init__(self, profile: DeviceProfile) -> None:
@@ -87,10 +87,8 @@ class Prices:
     def unseen_error(self) -> float:
         """The error that is assumed for the roofline's estimate of an operator without nodes in the profile.
 
-        The error is the logarithm of the true time divided by the estimate.
-
-        The roofline's average error is at most this large for 68 percent of the profile's operators. The assumed error is at
-        least `COST.unknown_operator_error`.
+        The error is the logarithm of the true time divided by the estimate. For 68 percent of the operators in the profile, the
+        average error of the roofline is at most the assumed error. The assumed error is at least `COST.unknown_operator_error`.
         """
         means = [abs(float(self._off[numbers].mean())) for numbers in self._similar.values()]
         return (

@@ -92,7 +92,7 @@ def finite_positive(value: Json, *, zero: bool = False) -> float:
     """Return the value as a finite number above 0. If `zero` is True, the number may also be 0.
 
     Raises:
-        ValueError: `value` is not such a number.
+        ValueError: `value` is not a finite number, or is too small.
     """
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
         raise ValueError(f"{value!r} is not a number above 0")
@@ -126,7 +126,7 @@ def rate(curve: Curve, amount: float) -> float:
 
 
 def fit_curve(points: Sequence[tuple[float, float]]) -> Curve:
-    """Return the rate for each measured amount of work. A point is an amount of work and the seconds that it took.
+    """Return a curve: the rate for each measured amount of work. A point is an amount of work and the seconds that it took.
 
     If several points have equal amounts, the least time is used.
     """

@@ -26,8 +26,9 @@ from superopt.runtime.session import Array
 class Measured:
     """The measured cost of segments (parts of a model), which the search minimizes.
 
-    Weights and terms that depend only on weights become initializers with the correct shapes. Their true values are used only
-    for small terms without variables. Other small initializers have random values, and large initializers have no values.
+    Weights and terms that depend only on weights become initializers with the correct shapes. An initializer has its true
+    values only if its term is small and contains no variables. Other small initializers have random values, and large
+    initializers have no values.
     """
 
     def __init__(self, clock: Clock, opset: int, *, dtype: DTypeLike = np.float32) -> None:
@@ -41,7 +42,7 @@ class Measured:
     def seconds(self, outputs: tuple[Term, ...], beside: tuple[Term, ...] | None = None) -> float:
         """Return the seconds of one run of the segment (a part of a model) that computes the terms in `outputs`.
 
-        If `beside` contains the output terms of another segment, both segments are timed in turns (see `Clock.beside`).
+        If `beside` contains the output terms of another segment, the two segments are timed alternately (see `Clock.beside`).
 
         Raises:
             InvalidModelError: ONNX Runtime cannot run the segment.
@@ -60,7 +61,7 @@ class Measured:
     def stands(self, before: tuple[Term, ...], after: tuple[Term, ...], predicted: float, least: float) -> bool:
         """Return whether timing confirms that the segment with the outputs `after` is faster than the segment with `before`.
 
-        A segment is a part of a model. The two segments are timed in turns (see `Clock.stands`).
+        A segment is a part of a model. The two segments are timed alternately (see `Clock.stands`).
         """
         return self.clock.stands(self.model(before), self.model(after), predicted, least)
 
@@ -75,7 +76,7 @@ class Measured:
         """Check that ONNX nodes can compute the terms in `outputs` at all sizes of the dynamic dimensions.
 
         Raises:
-            ShapeError: no nodes can compute the terms at all sizes.
+            ShapeError: ONNX nodes cannot compute the terms at all sizes.
         """
         if outputs not in self._expressible:
             wanted = {f"output.{n}": t for n, t in enumerate(outputs) if not t.constant and not t.is_variable}
@@ -90,7 +91,8 @@ class Measured:
     def _known_model(self, outputs: tuple[Term, ...]) -> ModelProto:
         """Return the segment (a part of a model) with these outputs as a model, and cache the last result.
 
-        Many segments are timed in turns with the same reference segment, so the same model is requested again and again.
+        Many segments are timed alternately with the same reference segment, so the model of this segment is requested again and
+        again.
         """
         if self._reference is None or self._reference[0] != outputs:
             self._reference = outputs, self.model(outputs)

@@ -1,5 +1,7 @@
 """Rule discovery: enumerate terms, group them by value, generalise and prove equalities, and remove redundant rules.
 
+A universe is a vocabulary of variables, constants and operators. Terms are enumerated from each universe.
+
 The package may import `superopt.proof`, `superopt.partial` and the packages below them. Read `job` first, then `explore`,
 `enumerate`, `generalise` and `prune`.
 
@@ -16,7 +18,7 @@ Enumeration:
     `universes/`: the vocabularies themselves.
     `enumerate`: bottom-up enumeration of terms by size; terms of equal value give candidates (conjectured equalities).
     `operands`: the combinations of operands for terms of the next size.
-    `table`: the enumerated representatives as columns of numbers.
+    `table`: the representatives (one term of each class of equal terms) as columns of numbers.
     `kinds`: the typing of enumerated terms: operator, attributes and result shape.
     `classes`: the assignment of terms to equivalence classes by digest, including terms that are undefined for some inputs.
     `fingerprint`: random environments (random inputs), and exact values and digests of terms in these environments.
@@ -28,21 +30,23 @@ From a candidate to a rule:
 
     `candidates`: decides whether candidates are redundant, refuted or proved, and which directions of the proved equalities are
         useful.
-    `abstraction`: replaces common parts of both sides by variables (anti-unification of parts).
+    `abstraction`: replaces parts that occur on both sides by variables (anti-unification).
     `generalise`: gives each variable its own extents, expresses attributes by extents, and extends the rule to all suitable
         ranks.
     `phrase`: writes an equation in the rule notation, and extends it to more ranks and axes.
     `weakest`: the weakest conditions on real attribute variables under which an equation holds in tests.
     `rule_conditions`: the interface of the random tests that generalisation uses to choose between forms of a rule.
-    `numbers`: numbers for the symbolic sizes of enumerated terms, so that terms can be matched and compared by cost.
+    `numbers`: replaces the symbolic sizes of enumerated terms by numbers, so that terms can be matched and their costs
+        compared.
     `names`: unique names of rules.
 
 Redundancy and usefulness:
 
     `instances`: drops candidates that are renamings or instances of smaller candidates, in batches, before any proof.
-    `rewriter`: decides whether known equalities imply that two terms are equal, by rewriting and congruence at numeric sizes.
+    `rewriter`: decides whether known equalities imply that two terms are equal, by rewriting and congruence on terms of numeric
+        sizes.
     `prune`: drops implied equalities, and chooses the directions and shortcuts that help a search.
-    `effort`: the run-time cost of a graph in arbitrary units, and its executed and compute-intensive operators, for `prune`.
-    `minimal`: moves a generated law out of the core if `superopt.proof.derivation` derives the law from other laws.
+    `effort`: the run-time cost of a graph in arbitrary units, and a test for compute-intensive operators.
+    `minimal`: removes an equality from the core rules if `superopt.proof.derivation` derives it from the other core rules.
     `definitions`: rules that need no discovery: definitions of composite operators, and algorithms for operators.
 """

@@ -1,7 +1,7 @@
 """Replace the shared parts of an equality by variables, so that the equality is as general as possible.
 
-A universe (the vocabulary from which terms are enumerated) has few variables. So enumeration often finds special cases, such
-as an equality for `concat(x, concat(relu(x), x))` instead of an equality for the concatenation of any three tensors. This
+A universe (the vocabulary from which terms are enumerated) has few variables. Enumeration therefore often finds special cases,
+such as an equality for `concat(x, concat(relu(x), x))` instead of an equality for the concatenation of any three tensors. This
 module replaces parts that occur on both sides by variables. It also renames single occurrences of a variable. A replacement is
 kept if the equality still holds on random inputs.
 """
@@ -64,7 +64,7 @@ def _wider(sides: Sides) -> Iterator[Sides]:
 
 
 def _fresh(part: Term, taken: Sequence[Term]) -> Term | None:
-    """Return a variable with the shape of `part` and a name that is not in `taken`, or None if all names are used.
+    """Return a variable with the shape of `part` and a name that no variable in `taken` has, or None if all names are used.
 
     If the term `part` depends only on weights, the name is a name for weights.
     """
@@ -75,14 +75,14 @@ def _fresh(part: Term, taken: Sequence[Term]) -> Term | None:
 
 
 def _places(root: Term, tensor: Term) -> int:
-    """Return how often the variable `tensor` occurs in the term `root`. Shared parts are counted each time."""
+    """Return how often the variable `tensor` occurs in the term `root`. A shared part counts once for each occurrence."""
     return int(root is tensor) + sum(_places(a, tensor) for a in root.args)
 
 
 def _replaced(root: Term, tensor: Term, fresh: Term, place: int) -> Term:
     """Return the term `root` with one occurrence of the variable `tensor` replaced by `fresh`.
 
-    `place` is the number of this occurrence, counted from the left, starting at 0.
+    `place` is the index of this occurrence, counted from the left, starting at 0.
     """
     if root is tensor:
         return fresh if place == 0 else root

@@ -1,4 +1,6 @@
-"""Decide candidates (pairs of terms that may be equal): generalise, test and prove them, and keep the useful directions as
+"""Decide for candidates (pairs of terms that may be equal) whether their terms are equal.
+
+Each candidate is generalised, tested and proved. Those directions of a proved equality that are useful in a search become
 rules.
 """
 
@@ -36,14 +38,15 @@ class UniverseCounts:
     A candidate is a pair of terms that may be equal.
 
     Attributes:
-        built: The number of terms built.
-        graphs: The number of graphs that the terms stand for. An argument of a term stands for all terms of the argument's
-            value.
-        idle: The number of candidates that only rearrange many operators, so that neither side costs less than the other side.
-        kept: The number of rules. Each direction of an equality counts.
-        enumerate, dedupe, verify: Processor seconds for enumerating terms, for finding redundant candidates, and for tests and
-            proofs.
-        peak_bytes: The largest memory of a process that worked on the universe.
+        built: The count of built terms.
+        graphs: The count of graphs that the terms stand for. An argument of a term stands for all terms with the same value as
+            the argument.
+        idle: The count of candidates that only rearrange many operators. Neither side of such a candidate costs much less than
+            the other side.
+        kept: The count of rules. Each direction of an equality counts.
+        enumerate, dedupe, verify: The CPU time, in seconds, of the enumeration of terms, of the search for redundant
+            candidates, and of tests and proofs.
+        peak_bytes: The peak memory, in bytes, of the largest process that worked on the universe.
     """
 
     family: str
@@ -65,7 +68,7 @@ class UniverseCounts:
 
     @property
     def seconds(self) -> float:
-        """The total processor time, in seconds."""
+        """The total CPU time, in seconds."""
         return self.enumerate + self.dedupe + self.verify
 
 
@@ -95,9 +98,9 @@ class Equality:
     rules: tuple[FoundRule, ...]
 
     def demoted(self) -> Equality:
-        """Return the equality moved from the core to the search rules (SEARCH), because other equalities imply it.
+        """Return a copy of the equality as a search rule (SEARCH), for an equality that other equalities imply.
 
-        Only rules that help a search even if other rules imply them (see `FoundRule.shortens`) are included.
+        The copy contains only rules that help a search even if other rules imply them (see `FoundRule.shortens`).
         """
         rules = tuple(replace(r, part=store.SEARCH) for r in self.rules if r.shortens)
         return replace(self, part=store.SEARCH, rules=rules)
@@ -117,7 +120,7 @@ class DiscoveryInput:
 class Discovery:
     """The results for one universe (a vocabulary from which terms are enumerated).
 
-    The class also implements `ConditionJudge`: it tests equations on random inputs.
+    The class also implements the interface `ConditionJudge`: it tests equations on random inputs.
     """
 
     seed: int
@@ -146,7 +149,7 @@ class Discovery:
     def examine(self, candidate: Candidate) -> None:
         """Test a pair of terms that may be equal, and try to prove their equality.
 
-        The pair is skipped if it only rearranges operators or follows from earlier equalities.
+        The pair is skipped if it only rearranges operators, or if earlier equalities imply that its terms are equal.
         """
         counts = self.counts
         counts.candidates += 1
@@ -174,7 +177,7 @@ class Discovery:
         """Try to prove that the candidate's terms are equal, and return the verdict.
 
         Rules that state the equality for many sizes and ranks, and that pass random tests, are tried one after the other. The
-        first proved rule is recorded, and the directions of this rule that are useful in a search become rules.
+        first proved rule is recorded. Those directions of this rule that are useful in a search are kept.
         """
         self._seen.clear()
         verdict: Verdict = Unknown("the equation cannot be stated with independent extents")
@@ -227,8 +230,8 @@ class Discovery:
     def _keep(self, candidate: Candidate, rule: Rule, complete: Rule, proof: Proved, part: str) -> None:
         """Record a proved equality, with the directions that are useful in a search.
 
-        `complete` is `rule` with the conditions that its right side needs, and `proof` is its proof. If `part` is SEARCH, a
-        direction must also lower the run-time cost or add no operator (see `crosses_hill`).
+        `complete` is `rule` with the conditions that its right side needs, and `proof` is the proof of `complete`. If `part` is
+        SEARCH, a direction must also lower the run-time cost or add no operator (see `crosses_hill`).
         """
         universe = candidate.universe
         if is_pruned_variable_exchange(complete):
@@ -253,13 +256,13 @@ class Discovery:
         return any(is_shortcut(candidate, numbered) for numbered in self.kept.sizings(candidate.universe))
 
     def _backwards(self, turned: Candidate, rule: Rule) -> Iterator[tuple[Rule, Proved]]:
-        """Yield proved rules from the right side of `rule` to its left side.
+        """Yield proved rules that rewrite the right side of `rule` to its left side.
 
         `turned` is the enumerated pair of terms from which `rule` was generalised, with its sides exchanged. Several rules are
-        tried, and only the first rule that can be proved is yielded. The first rule has only those conditions on shapes that
-        the new sides need. The second rule has the conditions of `rule`. All further rules are generalised again from the terms
-        in `turned`. If no rule can be proved, the provable rules for the special values in `turned.universe.instances` are
-        yielded.
+        tried, and only the first rule that can be proved is yielded. The rule that is tried first has only those conditions on
+        shapes that the new sides need. The rule that is tried second has the conditions of `rule`. All further rules are
+        generalised again from the terms in `turned`. If no rule can be proved, the provable rules for the special values in
+        `turned.universe.instances` are yielded.
         """
         for other in self._turned(turned, rule):
             if (found := self._usable(other)) is not None:
@@ -283,7 +286,7 @@ class Discovery:
         return (complete, verdict) if isinstance(verdict, Proved) else None
 
     def _turned(self, turned: Candidate, rule: Rule) -> Iterator[Rule]:
-        """Yield rules that state the equality of `rule` from right to left.
+        """Yield rules that rewrite the right side of `rule` to its left side, to be proved by the caller.
 
         `turned` is the enumerated pair of terms from which `rule` was generalised, with its sides exchanged. Rules that are
         generalised again from this pair come last. They are yielded only if the new left side does not determine all attributes
@@ -327,9 +330,9 @@ class Discovery:
         return agrees
 
     def outcomes(self, equation: Equation) -> list[tuple[Mapping[str, Extent], bool]]:
-        """Return pairs of a random choice of the equation's attribute values, and whether the two sides agree for this choice.
+        """Return pairs of random values of the equation's attribute variables, and whether the two sides agree at these values.
 
-        Part of `ConditionJudge`.
+        This method is part of the interface `ConditionJudge`.
         """
         found = itertools.islice(instantiations(equation, np.random.default_rng(self.seed + 2)), DISCOVERY.outcome_sample_count)
         try:
@@ -340,6 +343,6 @@ class Discovery:
     def completed(self, rule: Rule) -> Rule | None:
         """Return the rule with the conditions that its right side needs to be well typed, or None if no conditions suffice.
 
-        Part of `ConditionJudge`.
+        This method is part of the interface `ConditionJudge`.
         """
         return add_preconditions(rule)

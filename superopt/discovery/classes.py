@@ -1,9 +1,9 @@
-"""Equivalence classes of terms with equal digests. The first term of a new class represents the class.
+"""Equivalence classes of terms with equal digests. The first term of a class represents the class.
 
-A digest is a hash of the values on random inputs. A term may be undefined for some inputs, as the square root is for negative
-inputs. Such a term belongs to the class of a term that is defined everywhere and has the same digest over the positive inputs.
-If there is no such term, the terms that are undefined for some inputs and have equal digests over the positive inputs form a
-class.
+A digest is a hash of a term's values on random inputs. A partial term is a term that is undefined on some inputs, as the square
+root is on negative inputs. Partial terms are compared by their digests over the positive inputs. If a partial term and a term
+that is defined everywhere have equal digests over the positive inputs, the partial term joins the class of that term. The
+remaining partial terms with equal digests over the positive inputs form a class.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Classified:
     """The result of assigning terms to classes of equal values.
 
     Attributes:
-        of: the number of each term's class. The numbers of new classes follow the numbers of existing classes.
+        of: for each term, the number that identifies its class. New classes are numbered after the existing classes.
         represents: for each term, whether it is the first term of a new class.
         first: the positions of the first terms of the new classes, in ascending order.
         leader: for each term of a new class, the position of the first term of this class. For all other terms, -1.
@@ -37,7 +37,7 @@ class Classified:
 
     @property
     def fresh(self) -> int:
-        """The number of new classes."""
+        """The count of new classes."""
         return len(self.first)
 
 
@@ -75,9 +75,9 @@ def classify_terms(values: ValueColumns, found: Digests) -> Classified:
 def _keys(every: Hashes, positive: Hashes, total: Flags, all_every: Hashes, all_positive: Hashes, all_total: Flags) -> Hashes:
     """Return a key for each term, so that terms with equal values have equal keys.
 
-    `every` and `positive` are digests of each term's values on all inputs and on the positive inputs. `total` is True for terms
-    that are defined on all inputs. The arguments whose names begin with `all_` hold the same data for all terms with which the
-    terms are compared.
+    `every` contains digests of each term's values on all inputs, and `positive` contains digests of its values on the positive
+    inputs. `total` is True for terms that are defined on all inputs. The arguments whose names begin with `all_` hold the same
+    data for all compared terms, which include these terms.
     """
     keys = every.copy()
     if total.all():

@@ -1,4 +1,4 @@
-"""The definitions of composite operators, and algorithms for operators, as rules.
+"""Rules that state the definitions of composite operators, and rules that state algorithms for operators.
 
 A composite is an operator that is defined as a term of smaller operators. A search may always replace such a term by the
 composite. Some composites may also be replaced by their definitions. An algorithm is an operator that computes the same values
@@ -21,26 +21,27 @@ ALGORITHM = "algorithm"
 
 
 def composite_definitions() -> dict[str, Rule]:
-    """Return the axioms that define composites (operators defined as terms of smaller operators). The keys are the composites'
-    names.
+    """Return a mapping from the names of composite operators to the axioms that define them.
+
+    A composite operator is defined as a term of smaller operators.
     """
     parts = ((name.partition("."), law) for name, law in axioms().items())
     return {operator: law for (operator, _, axiom), law in parts if axiom == DEFINITION}
 
 
 def algorithms() -> dict[str, Rule]:
-    """Return the axioms that state a different way to compute an operator. The keys are their full names
-    `operator.algorithm-...`.
+    """Return a mapping from full names `operator.algorithm-...` to the axioms that state a different way to compute an
+    operator.
     """
     return {name: law for name, law in axioms().items() if name.partition(".")[2].partition("-")[0] == ALGORITHM}
 
 
 def definition_rules(stated: str) -> Iterator[Rule]:
-    """Yield rules without names for the definition of a composite operator, or for an algorithm that computes an operator.
+    """Yield unnamed rules for the definition of a composite operator, or for an algorithm that computes an operator.
 
     The axiom `stated` is an equation. A rule that replaces the right side of the axiom by the left side is always yielded. The
-    opposite rule is yielded for a composite whose definition only moves, adds and multiplies elements. Replacing such a
-    composite by its definition loses no accuracy, and other rules can then apply to the parts of the definition.
+    opposite rule is yielded only for a composite whose definition does nothing but move, add and multiply elements. Replacing
+    such a composite by its definition loses no accuracy, and other rules can then apply to the parts of the definition.
 
     Args:
         stated: a key of `composite_definitions` or of `algorithms`.

@@ -20,7 +20,7 @@ class Effort:
     """The run-time cost of a graph.
 
     Attributes:
-        operators: the number of executed operators.
+        operators: the count of executed operators.
         work: arithmetic plus memory traffic, in units of moving one element.
     """
 
@@ -43,14 +43,16 @@ def effort(roots: Sequence[Term], *, weights_known: bool) -> Effort:
 
 
 def effort_operator_counts(*roots: Term) -> Counter[str]:
-    """Return how often each operator is executed at run time. Terms that depend only on weights are not counted."""
+    """Return a counter that states how often each operator is executed at run time. Terms that depend only on weights are not
+    counted.
+    """
     return Counter(term.op for term in _live(roots, weights_known=True))
 
 
 def _live(roots: Sequence[Term], *, weights_known: bool) -> list[Term]:
-    """Return the terms that are computed at run time, except operators that neither compute nor copy.
+    """Return the subterms that are computed at run time, except subterms whose root operator neither computes nor copies.
 
-    If `weights_known` is True, terms that depend only on weights are computed in advance.
+    If `weights_known` is True, terms that depend only on weights are not computed at run time.
     """
     live = list[Term]()
     free: set[Term] = set()
@@ -67,7 +69,7 @@ _known: dict[tuple[str, tuple[tuple[str, Attribute], ...], tuple[Shape, ...]], f
 
 
 def _work(term: Term) -> float:
-    """Return the number of elements that the term's operator reads and writes, plus its arithmetic in the same unit."""
+    """Return the count of elements that the term's root operator reads and writes, plus its arithmetic in the same unit."""
     kind = term.op, term.attributes, tuple(a.shape for a in term.args)
     found = _known.get(kind)
     if found is None:

@@ -1,10 +1,9 @@
 """Enumerate a universe's terms by size, and find candidates: pairs of terms with equal values.
 
 A universe is a vocabulary of variables, constants and operators. Terms with equal values form a class, and one term of each
-class is its representative. Every other term of the class forms a candidate with the representative. During enumeration, a
-term is a row of numbers: its operator, and the numbers of the representatives that are its operands (see `table`). Terms are
-evaluated in batches and compared by digests. `Term` objects are only built for representatives and for the sides of
-candidates.
+class is its representative. Every other term of the class forms a candidate with the representative. During enumeration, a term
+is a row of numbers. These numbers identify its operator and the representatives that are its operands (see `table`). Terms are
+evaluated in batches and compared by digests. `Term` objects are only built for representatives and for the sides of candidates.
 """
 
 from __future__ import annotations
@@ -45,7 +44,8 @@ class Candidate:
 
 @dataclass
 class Enumeration:
-    """The result of enumerating the terms of one universe, a vocabulary of operators and variables with a limit on operators.
+    """The result of enumerating the terms of one universe, a vocabulary of operators and variables with a limit on the count of
+    operators in a term.
 
     Terms with equal values form a class, and one term of each class represents the class.
 
@@ -53,7 +53,7 @@ class Enumeration:
         universe: the universe.
         built: the number of terms that were evaluated.
         graphs: the number of graphs that the terms stand for. An argument of a term stands for all graphs of the argument's
-            class. A term that is within the limit only because its arguments share operators counts once.
+            class. A term that is within the limit on operators only because its arguments share operators counts once.
         classes: the number of classes.
         instances: the number of candidates that were left out because smaller candidates imply them.
         representatives: the representatives that have fewer operators than the limit.
@@ -74,9 +74,9 @@ class Enumeration:
 
 
 def weight(term: Term) -> int:
-    """Return the number of unary or binary operators that the root of the term stands for.
+    """Return the count of unary or binary operators that the root of the term stands for.
 
-    This number is 0 for a variable or constant, and n - 1 for a sum or another commutative operator with n operands.
+    This count is 0 for a variable or constant, and n - 1 for a sum or another commutative operator with n operands.
     """
     if not term.args:
         return 0
@@ -97,7 +97,7 @@ def candidate_order(candidate: Candidate) -> tuple[int, int, int, list[int]]:
 
 
 def enumerated_term_size(*roots: Term) -> int:
-    """Return the number of operators of the graph with these outputs. Shared operators are counted once.
+    """Return the count of operators in the graph with these outputs. Shared operators are counted once.
 
     A sum of n operands counts as n - 1 operators.
     """
@@ -205,9 +205,9 @@ class _Enumerator:
         self.values.add(new, self.typing.kinds.things)
 
     def _suggest(self, rows: Rows, classes: Classified, before: int) -> None:
-        """Add a candidate (a pair of equal terms) for each new term and the older term of equal value.
+        """For each new term that equals an older term, add these two terms as a candidate, unless the candidate is redundant.
 
-        If a slice (a term with the root operator `slice`) equals a term with fewer operators, it is also recorded in
+        If a slice (a term with the root operator `slice`) equals a term with fewer operators, the slice is also recorded in
         `Enumeration.parts`.
         """
         others = np.flatnonzero(~classes.represents)
@@ -260,8 +260,9 @@ def values_agree(universe: Universe, left: Sequence[Term], right: Sequence[Term]
 def _legality(universe: Universe, leaves: Sequence[Term]) -> Callable[[Environment], bool]:
     """Return a function that decides whether the operators of `universe` are well typed for an environment's numbers.
 
-    An environment assigns numbers to symbols. Every operator is applied to variables and constants, here called `leaves`. A
-    condition that none of the sampled numbers satisfies is ignored, because its operator cannot be applied to these leaves.
+    An environment assigns numbers to symbols. Every operator is applied to `leaves`, which are variables and constants. A
+    condition of an operator is ignored if none of the sampled numbers satisfies it, because the operator cannot be applied to
+    these leaves.
     """
     conditions = dict.fromkeys(typing_conditions(*(c.term for c in universe.constants)))
     for template in universe.templates:

@@ -60,7 +60,7 @@ class Slice:
 
 @dataclass(frozen=True)
 class Findings:
-    """The results of one task, in the order in which they were found. `rest` contains the candidates (pairs of terms) left to
+    """The results of one task, in the order in which they were found. `rest` contains slices of candidates (pairs of terms) for
     later tasks.
     """
 
@@ -81,8 +81,8 @@ class Findings:
 def explore_universe(universe: Universe, known: Sequence[DiscoveryInput], seed: int) -> Findings:
     """Enumerate the terms over the operators and variables of `universe`, and decide which terms are equal.
 
-    A candidate is a pair of terms that may be equal. This task decides small candidates, and candidates with several outputs
-    that can be computed together by one larger operation (see `joins`).
+    A candidate is a pair of terms that may be equal. This task examines small candidates, and candidates with several outputs
+    that one larger operation can compute together (see `joins`).
 
     Larger candidates are divided into slices, which later tasks examine. Each slice contains candidates of all sizes, so that
     the findings of the first slice make many candidates of the other slices redundant.
@@ -140,7 +140,9 @@ def explore_mutants(name: str, seed: int) -> Findings:
 
 
 def prove_all(counts: UniverseCounts, rules: Iterable[Rule], origin: str, seed: int) -> Findings:
-    """Try to prove each rule for all sizes. Return the proved rules, with the conditions under which both sides are defined."""
+    """Try to prove each rule for all sizes. The findings contain the proved rules, with the conditions that their right sides
+    need.
+    """
     started = time.process_time()
     found: list[FoundRule] = []
     undecided: list[tuple[str, str]] = []
@@ -169,9 +171,9 @@ def explore_operator(name: str, known: Sequence[DiscoveryInput], seed: int) -> F
     """Find rules about a single operator, and decide which of the operator's axioms are useful rules.
 
     The axioms come first, because they hold for all shapes. Then terms over the operator are enumerated, and pairs of terms
-    that may be equal (candidates) are decided. Candidates that the rules in `known` imply are left out. Candidates that the
-    operator's own definition implies are left out only if the definition does nothing but move, add and multiply elements. A
-    search replaces only such operators by their definitions.
+    that may be equal (candidates) are examined. Candidates that the rules in `known` imply are left out. Candidates that the
+    definition of `name` implies are left out only if the definition does nothing but move, add and multiply elements. A search
+    replaces an operator by its definition only in this case.
     """
     started = time.process_time()
     enumerations = [enumerate_universe(universe, seed) for universe in universes_of(name)]

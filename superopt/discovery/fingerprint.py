@@ -1,8 +1,8 @@
 """Fingerprints: exact values of terms in a few random environments, computed in batches.
 
 An environment assigns numbers to symbols and arrays to variables. If the enumerated terms consist only of sums, products and
-choices (such as maxima), inputs are small integers divided by 8, for which float64 arithmetic is exact. All other terms are
-evaluated by `superopt.algebra.exact`. Equal fingerprints only suggest that two terms are equal.
+choices (such as maxima), inputs are small integers divided by 8, for which float64 arithmetic is exact. Otherwise, terms are
+evaluated in the exact arithmetic of `superopt.algebra.exact`. Equal fingerprints only suggest that two terms are equal.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ FIRST, SECOND = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
 def comparison_domain(universe: Universe) -> Floats | Fields:
     """Return the arithmetic in which terms over the operators of `universe` are evaluated and compared.
 
-    The arithmetic is float64 if all operators are sums, products and choices, and no attribute is a fraction that float64
-    rounds. Otherwise, it is the exact arithmetic of `superopt.algebra.exact`.
+    The arithmetic is float64 if all operators are sums, products and choices (such as maxima), and float64 products with all
+    attributes are exact. Otherwise, it is the exact arithmetic of `superopt.algebra.exact`.
     """
     terms = [t for c in universe.constants for t in subterms(c.term)]
     names = {t.op for t in universe.templates} | {t.op for t in terms if not t.is_variable}
@@ -55,10 +55,10 @@ def _rounds(value: Attribute) -> bool:
 
 
 def environment_count(universe: Universe) -> int:
-    """Return the number of random inputs on which terms over the operators of `universe` are evaluated.
+    """Return the count of random inputs on which terms over the operators of `universe` are evaluated.
 
-    Operators that choose between operands, such as maxima, need more inputs. Otherwise an operator might choose the same
-    operand on all inputs. If the elements of some variables are only 0 or 1, the number is
+    Operators that choose between operands, such as maxima, need more inputs. With few inputs, an operator might choose the same
+    operand on all inputs. If `universe` has variables whose elements are all 0 or 1, the count is
     `DISCOVERY.condition_environment_count`.
     """
     order = any("order" in means(t.op) for t in universe.templates)
@@ -88,9 +88,9 @@ def draw_environment(
 ) -> Environment:
     """Return a random environment (numbers for symbols, arrays for variables) that `legal` accepts.
 
-    The number of each symbol is chosen from the symbol's range. Inputs have both signs. If `positive` is True, all inputs are
-    positive. All elements of variables in `universe.conditions` are 0 or 1, and all elements of variables in
-    `universe.positive` are positive.
+    The number of each symbol is chosen from the symbol's range. All elements of variables in `universe.conditions` are 0 or 1,
+    and all elements of variables in `universe.positive` are positive. The elements of all other variables have both signs, or
+    are positive if `positive` is True.
 
     Raises:
         InstantiationError: `legal` accepts none of the sampled numbers.
@@ -120,15 +120,15 @@ def draw_environment(
 
 
 def symbols_of(universe: Universe, rng: np.random.Generator) -> dict[str, Extent]:
-    """Return a random number for each symbol in `universe.ranges`, from the symbol's range."""
+    """Return a mapping from each symbol in `universe.ranges` to a random number from the symbol's range."""
     return {name: values[int(rng.integers(len(values)))] for name, values in universe.ranges.items()}
 
 
 def environments(universe: Universe, legal: Callable[[Environment], bool], rng: np.random.Generator) -> list[Environment]:
     """Return random environments. An environment assigns numbers to symbols and arrays to variables.
 
-    If the range of a symbol has more than two numbers, the symbol has at least two different numbers in the environments. If an
-    operator in `universe` is defined only for positive numbers, all inputs in the first half of the environments are positive.
+    A symbol whose range has more than two numbers does not have the same number in all environments. If an operator in
+    `universe` is defined only for positive numbers, all inputs in the first half of the environments are positive.
 
     Raises:
         InstantiationError: no such environments are found.
@@ -146,7 +146,7 @@ def environments(universe: Universe, legal: Callable[[Environment], bool], rng: 
 
 
 class Fingerprints:
-    """Evaluates operators on batches of operands for each of several random inputs (environments), and digests the values."""
+    """Evaluates operators on batches of operands in several environments (random inputs), and computes digests of values."""
 
     def __init__(self, universe: Universe, environments_: Sequence[Environment]) -> None:
         self.domain = comparison_domain(universe)
@@ -156,18 +156,17 @@ class Fingerprints:
         self._keys: list[Hashes] = [np.empty(0, np.uint64) for _ in environments_]
 
     def leaf(self, term: Term, number: int) -> Array:
-        """Return the value of a variable in environment `number` (a random input).
+        """Return the value of a variable in the environment (random input) with the index `number`.
 
-        The array has an additional last axis of size 1, because operators are evaluated for batches of operands along a last
-        axis.
+        The array has an additional last axis of size 1, because the last axis of every operand is the batch axis.
         """
         return self.environments[number].arrays[term.name][..., None]
 
     def applied(self, op: str, attributes: Mapping[str, Attribute], operands: Sequence[Array], number: int) -> Array | None:
-        """Return the values of an operator for batches of operands. The last axis of each array is the batch.
+        """Return the values of an operator for batches of operands. The last axis of each array is the batch axis.
 
-        Environment `number` gives the numbers for symbols in attributes. Returns None if the operator is not defined for the
-        operands' shapes and these numbers.
+        Symbols in attributes are replaced by their numbers in the environment (random input) with the index `number`. Returns
+        None if the operator is not defined for these numbers and the operands' shapes.
         """
         lookup = self.environments[number].value
         grid = Grid(self.domain)
@@ -180,9 +179,11 @@ class Fingerprints:
         return np.asarray(found.data)
 
     def digests(self, values: Array, number: int) -> tuple[Hashes, npt.NDArray[np.bool_]]:
-        """Return, for each term of a batch, a digest of its values, and whether the values are defined and exact.
+        """Return two arrays with an entry for each term of a batch: a digest of its values, and whether they are defined and
+        exact.
 
-        The last axis of `values` is the batch. The values belong to environment `number` (a random input).
+        The last axis of `values` is the batch axis. The values were computed in the environment (random input) with the index
+        `number`.
         """
         if isinstance(self.domain, Fields):
             own = np.ascontiguousarray(self.domain.identities(values)).reshape(-1, values.shape[-1])

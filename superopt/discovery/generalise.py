@@ -1,8 +1,8 @@
 """Generalise an equality between enumerated terms to rules with independent extents, at every suitable rank.
 
 The variables of enumerated terms share extents. In a rule, every variable has its own extents, and the typing of the operators
-implies which extents are equal. Each attribute is expressed by these extents. If random tests allow, an attribute is replaced
-by an attribute variable, which matches any value. Proofs decide whether the rules are true.
+implies which extents are equal. Each attribute is expressed by these extents. If random tests find no counterexample, an
+attribute is replaced by an attribute variable, which matches any value. Proofs decide whether the rules are true.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ExtentReading:
         extents: maps an extent of the enumerated terms to its expression in the rule.
         anywhere: if not 0, a slice that starts at 0 gets an attribute variable as its start, and a slice that stops at the end
             of its axis gets an attribute variable as its stop. If 1, slices along all axes share these two variables. If 2,
-            slices along two axes have separate variables.
+            slices along two different axes have separate variables.
     """
 
     extents: Mapping[Extent, Extent]
@@ -82,8 +82,8 @@ class ExtentReading:
     def _product(self, monomial: Monomial) -> Extent:
         """Return the rule's expression for a product of symbols.
 
-        Factors of the product that have an entry in `extents` are replaced, the largest factor first. Other symbols become
-        attribute variables.
+        Factors of the product that have an entry in `extents` are replaced by this entry, the largest factor first. All other
+        symbols become attribute variables.
         """
         for count in range(len(monomial), 0, -1):
             for chosen in itertools.combinations(monomial, count):
@@ -117,7 +117,10 @@ def general_rules(sides: Sides, judge: ConditionJudge, *, widen: bool, rows: Seq
 
 
 def is_plausible(sides: Sides, judge: ConditionJudge) -> bool:
-    """Return whether the sides agree on random inputs if every variable has its own extents, as far as the operators allow."""
+    """Return whether the sides agree on random inputs after every variable gets its own extents.
+
+    Extents that the typing of the operators requires to be equal stay equal.
+    """
     readings = itertools.islice(_readings(sides), DISCOVERY.plausible_reading_count)
     return any(equation is not None and judge.plausible([equation]) for equation in (_read(sides, r) for r in readings))
 
@@ -166,7 +169,7 @@ def _forms(sides: Sides, judge: ConditionJudge) -> Iterator[Equation]:
 def _unconditional(
     sides: Sides, reading: ExtentReading, conditions: Sequence[Cond], equation: Equation, judge: ConditionJudge
 ) -> Equation:
-    """Return the equation without the conditions that random tests show to be unnecessary."""
+    """Return the equation without conditions that are unnecessary according to random tests."""
     for condition in conditions:
         fewer = [c for c in conditions if c != condition]
         tried = _read(sides, reading, fewer)
@@ -193,7 +196,9 @@ def _abstracted(sides: Sides, reading: ExtentReading, equation: Equation, judge:
 
 
 def _expressions(roots: tuple[Term, ...]) -> list[Extent]:
-    """Return the symbolic values of attributes in `roots`, except single attribute variables and values of `shape`."""
+    """Return the symbolic values of attributes in `roots`, except single attribute variables and values of the attribute
+    `shape`.
+    """
     own = _extents(roots)
     found: dict[Extent, None] = {}
     for term in subterms(*roots):
@@ -217,7 +222,9 @@ def _bare_attributes(roots: tuple[Term, ...]) -> set[str]:
 
 
 def _extents(roots: tuple[Term, ...]) -> set[Extent]:
-    """Return the extents of the tensor variables in `roots`. Any other symbol in an attribute is an attribute variable."""
+    """Return the extents of the tensor variables in `roots`. Any symbol in an attribute that is not among these extents is an
+    attribute variable.
+    """
     return {extent for v in variables(*roots) for extent in v.shape}
 
 
@@ -230,7 +237,7 @@ def _symbol(extent: Size) -> Sym | None:
 def _readings(sides: Sides) -> Iterator[ExtentReading]:
     """Yield ways to express the extents of the enumerated terms in a rule, such as `x.shape[-1]` for the symbol `n`.
 
-    If several variables have the same extent, the extent is expressed by each of these variables in turn.
+    If several variables have the same extent, a separate way is yielded for each of these variables.
     """
     left = variables(*sides[0])
     options: dict[Extent, list[Extent]] = {}
@@ -252,7 +259,8 @@ def _readings(sides: Sides) -> Iterator[ExtentReading]:
 
 
 def _read(sides: Sides, reading: ExtentReading, conditions: Sequence[Cond] = ()) -> Equation | None:
-    """Return the equality as an equation in which every variable has its own extents, under the given conditions.
+    """Return the equality as an equation in which every variable has its own extents. The equation has the conditions
+    `conditions`.
 
     Returns None if the equation is ill typed or if matching the left side does not determine the right side.
     """
@@ -314,10 +322,11 @@ class _Writer:
         return size(Sym(names[list(axes).index(_axis(term)) % self.reading.anywhere]))
 
     def _shape(self, value: Shape, *, whole: bool) -> Shape:
-        """Return the rule's expression for the value of a `shape` attribute, if no other term of the rule has this shape.
+        """Return the rule's expression for the value of a `shape` attribute. No other term of the rule has this shape.
 
-        Extents that no other attribute determines become new attribute variables. If `whole` is True and there is such an
-        extent, every extent of the shape becomes a new variable, and later shapes use these variables for the same extents.
+        Extents that no other attribute determines become new attribute variables. If `whole` is True and at least one extent is
+        undetermined, every extent of the shape becomes a new variable, and later shapes use these variables for the same
+        extents.
         """
         stem = self.named.get(value)
         if stem is not None:
@@ -370,7 +379,7 @@ def _axis(term: Term) -> int:
 
 
 def _shared_extents(sides: Sides) -> Iterator[Cond]:
-    """Yield, as conditions, the equalities between extents of variables that hold in the enumerated terms.
+    """Yield a condition for each equality between extents of variables that holds in the enumerated terms.
 
     An extent that is a number in the enumerated terms must equal this number.
     """

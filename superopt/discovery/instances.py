@@ -2,7 +2,7 @@
 
 All candidates are checked at once, as columns of numbers. A candidate says that a term t equals the representative of its class
 of terms with equal values. The candidate is redundant if an earlier candidate, used as a rewriting step at the root, turns t
-into a term u of the same class. The term u must have been enumerated, so that its class was found by evaluation.
+into a term u of the same class. The term u must have been enumerated, so that its class is known from its values.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ Bound = dict[Term, Ints]
 
 @dataclass(frozen=True)
 class KeptEquality:
-    """A candidate (a pair of equal terms) that was kept. Later candidates that have the kept pair's form, with other terms in
-    place of the variables, are dropped.
+    """A candidate (a pair of equal terms) that was kept.
+
+    A later candidate is dropped if it results from the kept candidate by replacing variables by terms.
     """
 
     left: Term
@@ -35,7 +36,7 @@ class KeptEquality:
 
 @dataclass
 class Registry:
-    """All terms that were built, each with its class of equal terms and its position in building order.
+    """All terms that were built, each with its class of equal terms and its position in the order of building.
 
     A term is identified by a key, which is a hash.
     """
@@ -45,7 +46,10 @@ class Registry:
     places: Ints = field(default_factory=lambda: np.empty(0, np.int64))
 
     def add(self, keys: Hashes, classes: Ints) -> None:
-        """Add terms, given by their hashes, with their classes, in the order in which the terms were built."""
+        """Add terms in the order in which they were built.
+
+        `keys` contains the hashes of the terms, and `classes` contains their classes.
+        """
         places = np.arange(len(self.keys), len(self.keys) + len(keys))
         order = np.argsort(np.concatenate([self.keys, keys]), kind="stable")
         self.keys = np.concatenate([self.keys, keys])[order]
@@ -53,9 +57,9 @@ class Registry:
         self.places = np.concatenate([self.places, places])[order]
 
     def of(self, keys: Hashes) -> tuple[Ints, Ints]:
-        """Return, for each term (given by its hash), the term's class and the term's position in building order.
+        """Return two arrays: the classes of the terms with the hashes `keys`, and their positions in the order of building.
 
-        Both numbers are -1 for a term that was not built.
+        Both entries are -1 for a term that was not built.
         """
         found = np.minimum(np.searchsorted(self.keys, keys), max(len(self.keys) - 1, 0))
         if not len(self.keys):
@@ -75,10 +79,10 @@ class Redundancy:
         self.renamings: list[Ints] = []
 
     def news(self, rows: Rows, classes: Classified, suggested: Ints) -> Ints:
-        """Return the suggested candidates that are neither renamings nor instances of other candidates.
+        """Return the suggested candidates that are neither renamings nor instances of earlier candidates.
 
         A candidate is given by the index of a row of `rows`. The candidate says that the row's term equals the representative
-        of the term's class. An instance is another candidate with terms in place of its variables.
+        of the term's class. An instance of a candidate results from replacing the candidate's variables by terms.
         """
         first = len(self.registry.keys)
         self.registry.add(rows.keys, classes.of)
@@ -99,7 +103,7 @@ class Redundancy:
     # ------------------------------------------------------------ renamings
 
     def _rename(self) -> None:
-        """Update, for each renaming of variables, the map from each representative to the representative of the renamed term.
+        """For each renaming of variables, update the map from each representative to the representative of the renamed term.
 
         A representative stands for all terms of equal value. The map's value is -1 if the renamed term was not built.
         """
@@ -137,10 +141,10 @@ class Redundancy:
         return found
 
     def _looked_up(self, code: int, operands: Ints, there: Flags) -> Ints:
-        """Return the class of each term that applies the operator with the number `code` to a row of `operands`.
+        """Return the class of each term that applies the operator with the code `code` to a row of `operands`.
 
         Terms with equal values form a class. The result is -1 for a term that was not built. A row holds the indices of one
-        term's operands. `there` is False where a row is padded.
+        term's operands. `there` is False at the padding of a row.
         """
         known = (~there | ((operands >= 0) & (operands < len(self.table)))).all(axis=1)
         found = np.full(len(operands), -1, dtype=np.int64)
@@ -152,7 +156,7 @@ class Redundancy:
         """Return, for each suggested candidate, whether no renaming of its variables gives an earlier candidate.
 
         A candidate, given by the index of a row of `rows`, says that the row's term equals the representative of its class.
-        `first` is the position of the first row in building order.
+        `first` is the position of the first row's term in the order of building.
         """
         keep = np.ones(len(suggested), bool)
         own_class, own_place = classes.of[suggested], suggested + first
@@ -175,8 +179,9 @@ class Redundancy:
     # ------------------------------------------------------------ instances
 
     def _learn(self, rows: Rows, classes: Classified, kept: Ints) -> None:
-        """Keep each candidate (pair of equal terms) whose left side contains all variables of the right side. Instances of a
-        kept candidate are recognised later.
+        """Keep each candidate (pair of equal terms) whose left side contains all variables of the right side.
+
+        Later instances of a kept candidate are recognised as redundant.
         """
         for row in kept.tolist():
             number = int(classes.of[row])
@@ -190,9 +195,9 @@ class Redundancy:
                 self.equalities.setdefault(code, []).append(KeptEquality(left, right))
 
     def _said(self, equality: KeptEquality, code: int, rows: Rows, classes: Ints) -> Flags:
-        """Return, for each row, whether the equality rewrites the row's term, at the root, to a term with the same value.
+        """Return, for each row, whether rewriting the row's term at the root by the equality gives a term with the same value.
 
-        All rows must have the operator and attributes with the number `code`.
+        The terms of all rows must have the operator and attributes with the code `code`.
         """
         found = np.zeros(len(rows), bool)
         op = self.table.code_of(code)
@@ -234,7 +239,7 @@ class Redundancy:
     def _all(
         self, patterns: tuple[Term, ...], columns: list[Ints] | Ints, where: Ints, bound: Bound
     ) -> Iterator[tuple[Ints, Bound]]:
-        """Match each pattern with its column of terms, row by row. A column is an array of term numbers.
+        """Match each pattern with its column of terms, row by row. A column is an array of numbers that identify terms.
 
         Yields the rows on which all patterns match, and the terms that the variables stand for on these rows. `where` gives the
         row of each entry of a column, and `bound` gives the terms of variables that are already bound.
@@ -249,7 +254,7 @@ class Redundancy:
             yield from self._all(patterns[1:], [c[kept] for c in rest], where[kept], now)
 
     def _one(self, pattern: Term, column: Ints, bound: Bound) -> Iterator[tuple[Ints, Bound]]:
-        """Match one pattern with every term of `column`, an array of term numbers.
+        """Match one pattern with every term of `column`, an array of numbers that identify terms.
 
         Yields the positions at which the pattern matches, and the terms that the variables stand for at these positions.
         """
@@ -276,8 +281,8 @@ class Redundancy:
     def _image(self, term: Term, bound: Bound, count: int) -> Ints:
         """Return, for each of `count` rows, the class of the term that results if `bound` replaces the variables of `term`.
 
-        `bound` gives the number of a term for each variable and row. Terms with equal values form a class. The class is -1 if
-        the resulting term was not built.
+        For each variable, `bound` contains an array with the numbers of the terms that replace the variable in the rows. Terms
+        with equal values form a class. The class is -1 if the resulting term was not built.
         """
         known: dict[Term, Ints] = {}
         for part in subterms(term):

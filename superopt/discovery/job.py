@@ -43,13 +43,15 @@ APART = frozenset({"cli", "flows", "model", "protobuf", "report", "runtime", "se
 def explore_all(
     universes: Sequence[Universe], tasks: Tasks, seed: int, progress: Callable[[UniverseCounts], None]
 ) -> dict[str, tuple[Findings, ...]]:
-    """Enumerate the terms of all universes and decide which terms are equal. Return the findings of the tasks by universe name.
+    """Enumerate the terms of all universes and decide which terms are equal.
+
+    Returns a mapping from the name of each universe to the findings of its tasks.
 
     A universe is a vocabulary of operators and variables. A candidate is a pair of terms that may be equal. The first task of a
-    universe enumerates the terms and decides the small candidates. This task waits for the first tasks of the universes that
-    its universe builds on, and receives their findings. Later tasks decide slices of the larger candidates. They wait for the
-    first tasks of all universes, and receive the findings of these first tasks. The second and later slices of a universe also
-    wait for its first slice, and also receive the findings of this slice.
+    universe enumerates the terms and examines the small candidates. This task waits for the first tasks of the earlier
+    universes that `foundations` lists for its universe, and receives their findings. Later tasks examine slices (parts) of the
+    larger candidates. They wait for the first tasks of all universes, and receive the findings of these first tasks. The second
+    and later slices of a universe also wait for its first slice, and also receive the findings of this slice.
     """
     before, stated = foundations(universes), {u.name: u for u in universes}
     keys: dict[str, str] = {}
@@ -93,10 +95,10 @@ def explore_all(
 
 
 def define_all(tasks: Tasks, seed: int, names: Sequence[str] | None = None) -> tuple[Findings, ...]:
-    """Return the rules that the definitions of composite operators and the algorithms give, in alphabetical order.
+    """Prove rules that state the definitions of composite operators or algorithms. Return the findings in alphabetical order.
 
     A composite operator is defined as a term of smaller operators. An algorithm is a different way to compute an operator. If
-    `names` is given, only rules of the operators with these names are returned.
+    `names` is given, only rules about the operators with these names are proved.
     """
     every = (*composite_definitions(), *algorithms())
     for stated in every if names is None else (one for one in every if one.partition(".")[0] in names):
@@ -105,7 +107,7 @@ def define_all(tasks: Tasks, seed: int, names: Sequence[str] | None = None) -> t
 
 
 def generalise_all(tasks: Tasks, seed: int) -> tuple[Findings, ...]:
-    """Return the rules that generalise mutants, for each program in the order of `PROGRAMS`.
+    """Generalise the mutants of each program to rules. Return the findings in the order of `PROGRAMS`.
 
     A program is one or a few operators. A mutant is a term that equals the program at some output positions.
     """
@@ -120,7 +122,7 @@ def generalise_all(tasks: Tasks, seed: int) -> tuple[Findings, ...]:
 def explore_operators(
     names: Sequence[str], known: Sequence[Rule], tasks: Tasks, seed: int, progress: Callable[[UniverseCounts], None]
 ) -> tuple[Findings, ...]:
-    """Return the findings about each single operator, such as new rules, in alphabetical order of the operators.
+    """Search for rules about each single operator in `names`. Return the findings in alphabetical order of the operators.
 
     Rules that the `known` rules imply are left out.
     """
@@ -135,7 +137,7 @@ def explore_operators(
 
 
 def flag_all(rules: Sequence[Rule], tasks: Tasks, seed: int) -> list[RuleFlags]:
-    """Return, for each rule in order, the floating-point flags of the rule and inputs that show why each flag is needed.
+    """Return a list with the floating-point flags that each rule needs, and inputs that show why each flag is needed.
 
     A flag is an assumption about floating-point values that the rule makes, or a change of rounding that the rule causes.
     """
@@ -148,7 +150,7 @@ def flag_all(rules: Sequence[Rule], tasks: Tasks, seed: int) -> list[RuleFlags]:
 def merge_findings(found: Mapping[str, Sequence[Findings]]) -> list[Equality]:
     """Return the equalities that the tasks of all universes found. Equalities that earlier equalities imply are left out.
 
-    A universe is a vocabulary of operators and variables. The first task of a universe decides small pairs of terms.
+    A universe is a vocabulary of operators and variables. The first task of a universe examines small pairs of terms.
     Equalities from first tasks come first.
     """
     kept = KeptEqualities()
@@ -184,7 +186,9 @@ def final_counts(found: Mapping[str, Sequence[Findings]], equalities: Sequence[E
 
 
 def sum_universe_counts(parts: Sequence[UniverseCounts]) -> UniverseCounts:
-    """Return the sum of the counts of one universe's tasks. The peak memory is the largest of the tasks' peaks."""
+    """Return the sum of the counts of one universe's tasks. The peak memory is not added: it is the largest of the tasks'
+    peaks.
+    """
     first = parts[0]
     total = UniverseCounts(first.family, first.universe, peak_bytes=max(p.peak_bytes for p in parts))
     for name in (f.name for f in fields(first) if f.name not in ("family", "universe", "peak_bytes")):

@@ -1,9 +1,9 @@
 """Find equalities with several outputs: two or three terms become parts (slices) of one larger term.
 
 Two terms of the same form that share an operand become parts of an enumerated term. If the two terms differ in one variable, a
-third term has a new variable in place of this variable. If two terms have no operand in common, their operands are stacked
-along a new axis, and the operator is applied to the stack as a batch. Only candidates whose sides agree on random inputs are
-yielded.
+third term is added, which has a new variable in place of this variable. If two terms have no operand in common, their operands
+are stacked along a new axis, and the operator is applied to the stack as a batch. Only candidates (conjectured equalities)
+whose sides agree on random inputs are yielded.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ A universe is a vocabulary of operators and variables. A variable's name and an 
 
 
 def joins(enumeration: Enumeration) -> Iterator[Candidate]:
-    """Yield candidates with several outputs. A candidate says that its two sides may be equal.
+    """Yield candidates with several outputs. A candidate is a conjecture that its two sides are equal.
 
     The outputs of the left side are two or three terms that are parts of a single, cheaper term, or two terms that can be
     batched into one.
@@ -94,7 +94,7 @@ def _plain(term: Term) -> bool:
     """Return whether the term is small enough to be joined with another term.
 
     A small term has one arithmetic operator (any operator that does more than move elements), or two if one of them sums over
-    an extent. A small term contains no concatenation. In place of a larger term, its parts are joined.
+    an extent. A small term contains no concatenation. Larger terms are not joined, because their parts are joined instead.
     """
     count = 0 if any(t.op == "concat" for t in subterms(term)) else _computing(term)
     return count == 1 or (count == 2 and any(_contracts(t) for t in subterms(term)))
@@ -134,8 +134,8 @@ def _kind(term: Term) -> list[tuple[str, Attribute]]:
 def _triples(pair: Candidate) -> Iterator[Candidate]:
     """Yield the candidate `pair` extended by a third output, if its two outputs differ in only one variable.
 
-    The third output has a new variable in place of this variable. If the extended candidate stays well typed, the variables of
-    the second and third output have their own extents along some axis.
+    The third output has a new variable in place of this variable. If the candidate stays well typed, the variables that
+    distinguish the second and third outputs get their own extents along one axis.
     """
     if not any(_contracts(t) for t in subterms(pair.left[0])):
         return

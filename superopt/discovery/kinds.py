@@ -36,8 +36,8 @@ class Rows:
 
     Attributes:
         kinds: for each term, a number that stands for its kind: the operator, the attributes and the operand shapes.
-        operands: the numbers of each term's operands, padded with -1. Every operand represents its class of terms with equal
-            values.
+        operands: for each term, the numbers that identify its operands in the table, padded with -1. Every operand represents
+            its class of terms with equal values.
         keys: a hash of each term.
     """
 
@@ -122,8 +122,8 @@ class Typing:
     def _boundaries(self, axis: int, shape: int, rows: Ints) -> Iterator[tuple[list[tuple[Extent, Extent]], Ints]]:
         """Yield each possible boundary that cuts an axis of a term into two parts, with the rows whose terms may be cut there.
 
-        A boundary is given by the start and stop of each part. A boundary divides the axis into two extents that variables
-        have, or into two summands of the axis's extent. A concatenation along the axis is cut only between its operands.
+        A boundary is given by the start and stop of each part. Each part must have an extent that some variable or constant
+        has, or an extent that is a summand of such an extent. A concatenation along the axis is cut only between its operands.
         """
         whole_shape = self.table.shape_of(shape)
         if len(whole_shape) < -axis:
@@ -140,10 +140,10 @@ class Typing:
                 yield [(0, first), (first, whole)], rows[~joined]
 
     def _typed(self, op: str, attributes: Mapping[str, Attribute], shapes: tuple[int, ...]) -> int | None:
-        """Return the number that stands for an operator with these attributes and operand shapes.
+        """Return the number that identifies an operator with these attributes and operand shapes.
 
-        Returns None if the operator is ill typed on these shapes or requires symbolic extents to be equal. Also returns None
-        for a scalar result, unless the scalar shape is an attribute.
+        Returns None if the operator is ill typed on these shapes, or well typed only if different symbolic extents are equal.
+        Also returns None if the result is a scalar, unless the attribute `shape` is the empty tuple.
         """
         key = (op, tuple(attributes.items()), shapes)
         if key not in self._known:
@@ -165,8 +165,8 @@ class Typing:
     def _rows(self, kind: int, operands: Ints, level: int) -> Rows:
         """Return terms of one kind (operator, attributes and operand shapes) with the given operands.
 
-        A sum of sums is included only if it has `level` operators after it is flattened to one sum. Terms of other commutative
-        operators are treated like sums.
+        A sum with a sum among its operands is included only if it has `level` operators after it is flattened to one sum. Terms
+        of other commutative operators are treated like sums.
         """
         found = self.kinds.things[kind]
         code = self.table.code_of(found.code)
@@ -212,10 +212,10 @@ class Typing:
         return found
 
     def keys(self, code: int, operands: Ints, there: Flags | None = None) -> Hashes:
-        """Return a hash of each term that applies the operator `code` to a row of `operands`.
+        """Return a hash of each term that applies the operator with the code `code` to a row of `operands`.
 
-        Sums that differ only in the order or nesting of their operands have equal hashes. `there` is False where a row is
-        padded.
+        Sums that differ only in the order or nesting of their operands have equal hashes. `there` is False at the padding of a
+        row.
         """
         total = mixed_ids(np.full(len(operands), code, dtype=np.int64), ARITY)
         op = self.table.code_of(code)
@@ -228,13 +228,15 @@ class Typing:
         return total
 
     def term(self, rows: Rows, row: int) -> Term:
-        """Return the term that is given by one row of `rows`."""
+        """Return the term that the row with the index `row` in `rows` describes."""
         found = self.table.code_of(self.kinds.things[rows.kinds[row]].code)
         operands = (self.table.terms[n] for n in rows.operands[row].tolist() if n >= 0)
         return apply(found.op, *operands, **dict(found.attributes))
 
     def _spread(self, op: str) -> Hashes:
-        """Return, for each term of the table, the number that an operand equal to this term adds to the hash of a sum."""
+        """Return an array with an entry for each term of the table: the number that this term, as an operand, adds to a sum's
+        hash.
+        """
         table = self.table
         key = op, len(table)
         if key not in self._spreads:

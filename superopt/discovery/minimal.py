@@ -1,6 +1,7 @@
-"""Make the core of the rules minimal: if an equality follows from other equalities of the core, it leaves the core.
+"""Make the core rules minimal: an equality that follows from other core equalities leaves the core.
 
-Equality saturation decides whether an equality follows. A derivation may also use the definitions of composite operators.
+Equality saturation searches for a derivation of each core equality from other core equalities. A derivation may also use the
+definitions of composite operators (operators that are defined as terms of smaller operators).
 """
 
 from __future__ import annotations
@@ -23,15 +24,16 @@ Support: TypeAlias = "frozenset[str] | None"
 
 
 def demote_derivable(equalities: Sequence[Equality], tasks: Tasks, version: str) -> tuple[list[Equality], float]:
-    """Move core equalities that follow from the rest of the core to the search rules (SEARCH).
+    """Move a core equality to the search rules (SEARCH) if the rest of the core implies the equality.
 
-    A law is a core equality of which at least one direction is stored as a rule. Only laws are used in derivations, and only
-    laws can leave the core. With fewer laws, a search for a derivation gets further within its limits. The searches are
-    therefore repeated until no law leaves the core. The search for a law is not repeated if the laws that it may use are the
-    same as before. `version` identifies the code on which the results depend.
+    A law is a core equality of which at least one direction is stored as a rule. A derivation may use only laws and the
+    definitions of composite operators, and only laws can leave the core. With fewer laws, a search for a derivation gets
+    further within its limits. The searches are therefore repeated until no law leaves the core. The search for a derivation of
+    a law is skipped if it may use the same laws as in the previous round. `version` identifies the code on which the results
+    depend.
 
     Returns:
-        All equalities, and the processor time of the tasks in seconds.
+        All equalities, and the CPU time of the tasks in seconds.
     """
     stored = [i for i, e in enumerate(equalities) if e.part == store.CORE and e.rules]
     definitions = tuple(composite_definitions().values())
@@ -55,13 +57,13 @@ def demote_derivable(equalities: Sequence[Equality], tasks: Tasks, version: str)
 def derive_generated_laws(
     laws: Sequence[Rule], positions: Sequence[int], without: Collection[int]
 ) -> tuple[tuple[Support, ...], float]:
-    """Search for a derivation of the law at each of the `positions` from the other laws.
+    """For each position in `positions`, search for a derivation of the law at this position from the other laws.
 
     Laws at positions in `without` are not used.
 
     Returns:
-        For each of the `positions`, the names of the laws in the derivation or None. The second result is the processor time in
-        seconds.
+        A tuple with an entry for each position, and the CPU time in seconds. An entry contains the names of the laws that the
+        derivation uses, or is None if no derivation was found.
     """
     started = time.process_time()
     prepared = Laws(laws)
@@ -81,7 +83,7 @@ def find_redundant_generated_laws(
     derive laws at earlier positions.
 
     Returns:
-        The positions of the redundant laws, and the processor time in seconds.
+        The positions of the redundant laws, and the CPU time in seconds.
     """
     key = task_key(version, *map(digest, laws))
     size = max(1, min(DISCOVERY.max_laws_per_task, len(asked) // DISCOVERY.min_law_tasks))

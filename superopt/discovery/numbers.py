@@ -60,12 +60,12 @@ class Numbered:
 
 
 def distinct_numbers(universe: Universe, *, turned: bool = False) -> dict[str, Extent]:
-    """Return a number for every symbol in `universe.ranges`, so that terms over these symbols get numeric sizes.
+    """Return a mapping from every symbol in `universe.ranges` to a number, so that terms over these symbols get numeric sizes.
 
-    Where possible, the numbers make every operator of `universe` well typed on the variables and constants. Extents are large
-    and different. They increase in the order of `universe.ranges`, or decrease if `turned` is True. Small numbers are used for
-    symbols in attributes, for symbols in `universe.small`, and where an operator requires a small number. For example, the
-    window of a pool has to fit into the image. A real symbol gets the last number of the symbol's range.
+    Where possible, the numbers make every operator of `universe` well typed on the variables and constants. Most extents are
+    large and differ from each other. They increase in the order of `universe.ranges`, or decrease if `turned` is True. Small
+    numbers are used for symbols in attributes, for symbols in `universe.small`, and where an operator requires a small number.
+    For example, the window of a pool has to fit into the image. A real symbol gets the last number of the symbol's range.
     """
     conditions = list(dict.fromkeys(_conditions(universe)))
     symbols = {a for v in _attributes(universe) for a in atoms(v) if isinstance(a, Sym)}
@@ -103,7 +103,7 @@ def _numbers(universe: Universe, real: set[str], small: Mapping[str, int], large
 
 
 def _attributes(universe: Universe) -> Iterator[Extent]:
-    """Yield the extents in the attributes of the operators in `universe`, except extents of result shapes."""
+    """Yield the extents in the attributes of the operators in `universe`, except extents in the attribute `shape`."""
     for template in universe.templates:
         for name, value in template.attributes.items():
             if name != "shape":

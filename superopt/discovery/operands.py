@@ -1,7 +1,8 @@
-"""Choose representatives as operands of one more operator, so that the new term has a given number of operators.
+"""Choose representatives as operands of a new operator, so that the new term has a given count of operators.
 
-A representative stands for all enumerated terms of equal value. Each combination of operands is a row of numbers. In a row of
-three operands, at least one operand is a variable or constant, or every operand has exactly one operator.
+A representative stands for all enumerated terms of equal value. Each combination of operands is a row of numbers that identify
+representatives. In a row of three operands, at least one operand is a variable or constant, or every operand has exactly one
+operator.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from superopt.policy import DISCOVERY
 
 
 def rows_of(table: Table, arity: int, level: int) -> Iterator[Ints]:
-    """Yield rows of `arity` operands to which one more operator can be applied, so that the term has `level` operators.
+    """Yield rows of `arity` operands to which a new operator can be applied, so that the new term has `level` operators.
 
-    A row holds the numbers of the operands. Each pair of operands is yielded in only one order, and each triple in every order.
+    A row holds the numbers that identify the operands. Each pair of operands is yielded in only one order, and each triple in
+    every order.
     """
     if arity == 1:
         numbers = np.arange(len(table))
@@ -30,21 +32,21 @@ def rows_of(table: Table, arity: int, level: int) -> Iterator[Ints]:
 
 
 def _reached(table: Table, runs: Ints, weighs: Ints, weights: Flags) -> Ints:
-    """Return, for each row of operands, the level of a term that applies one more operator to the operands.
+    """Return, for each row of operands, the level of a term that applies a new operator to these operands.
 
-    The level is the number of operators that count towards the limit on operators.
+    The level states how many of the term's operators count towards the limit on operators.
 
     Args:
         table: the table of the terms.
-        runs: the number of operators in the operands that are executed at run time.
-        weighs: the number of operators in the operands that depend only on weights.
-        weights: whether the new operator depends only on weights.
+        runs: for each row, how many operators in the operands are executed at run time.
+        weighs: for each row, how many operators in the operands depend only on weights.
+        weights: for each row, whether the new operator depends only on weights.
     """
     return table.level_of(runs + ~weights, weighs + weights)
 
 
 def _kept(table: Table, rows: Ints, level: int) -> Ints:
-    """Return the rows of operands with which one more operator makes a term with `level` operators."""
+    """Return the rows of operands to which a new operator can be applied, so that the new term has `level` operators."""
     if not len(rows):
         return rows
     runs, weighs = table.count(table.inside(rows))
@@ -54,10 +56,10 @@ def _kept(table: Table, rows: Ints, level: int) -> Ints:
 
 
 def _groups(table: Table) -> list[tuple[int, int, bool, Ints]]:
-    """Group the representatives by their numbers of operators. A representative stands for all terms of equal value.
+    """Group the representatives by their operator counts. A representative stands for all terms of equal value.
 
-    A group consists of the number of operators that are executed at run time, the number of operators that depend only on
-    weights, whether the representatives depend only on weights, and the numbers of the representatives.
+    A group is a tuple: the count of operators that are executed at run time, the count of operators that depend only on
+    weights, whether the representatives depend only on weights, and the numbers that identify the representatives.
     """
     keys = np.stack([table.runs, table.weighs, table.weights], axis=1)
     kinds, which = np.unique(keys, axis=0, return_inverse=True)
@@ -66,10 +68,10 @@ def _groups(table: Table) -> list[tuple[int, int, bool, Ints]]:
 
 
 def _pairs(table: Table, level: int) -> Iterator[Ints]:
-    """Yield pairs of operands with which one more operator makes a term with `level` operators.
+    """Yield pairs of operands to which a new operator can be applied, so that the new term has `level` operators.
 
-    In a pair, the term with the larger number comes first. Pairs that have no common operator are yielded first, then pairs of
-    a term and a part of the term, then other pairs with common operators.
+    In a pair, the term with the larger number comes first. Pairs without a common operator are yielded first, followed by pairs
+    of a term and a part of this term. All remaining pairs with a common operator are yielded last.
     """
     for (r, w, o, some), (s, x, p, others) in itertools.combinations_with_replacement(_groups(table), 2):
         both = np.array([o and p])
@@ -80,7 +82,8 @@ def _pairs(table: Table, level: int) -> Iterator[Ints]:
 
 
 def _disjoint(table: Table, some: Ints, others: Ints, level: int, *, alone: bool) -> Iterator[Ints]:
-    """Yield the pairs of a term in `some` and a term in `others` that have no common operator. Terms are given by numbers.
+    """Yield the pairs of a term in `some` and a term in `others` that have no common operator. A term is given by the number
+    that identifies it.
 
     `alone` is True if the terms in `some` or the terms in `others` are variables and constants.
     """
@@ -130,9 +133,9 @@ def _triples(table: Table, level: int) -> Iterator[Ints]:
 
 
 def _everywhere(table: Table, rows: Ints, level: int) -> Ints:
-    """Return every order of each row of three operands, without repetitions.
+    """Return every order of each row of three operands, without duplicates.
 
-    Rows are left out if one more operator on these operands does not make a term with `level` operators.
+    A row is left out if applying a new operator to its operands does not give a term with `level` operators.
     """
     turned = np.concatenate([rows[:, list(order)] for order in itertools.permutations(range(3))])
     return _kept(table, np.unique(turned, axis=0), level)

@@ -1,6 +1,7 @@
-"""Write equations in the rule notation, and generalise them to the ranks and axes at which they are true.
+"""Write equations in the rule notation, and generalise them to the ranks and axes at which they hold.
 
-Axes are counted from the end and shapes are named (`x.shape`, `(x @ w).shape`), so the same text can be read at many ranks.
+Axes are counted from the end, and shapes are written as names (`x.shape`, `(x @ w).shape`). The same text can therefore be read
+at many ranks.
 """
 
 from __future__ import annotations
@@ -65,7 +66,9 @@ class Phrase:
 
 
 def phrase(equation: Equation) -> Phrase:
-    """Return the equation as text of the rule notation. Shapes and tuples of attribute variables are named where possible."""
+    """Return the equation as text of the rule notation. Shapes and tuples of attribute variables are written as names where
+    possible.
+    """
     parts = getattr(equation.where, "parts", () if equation.where is True else (equation.where,))
     where = tuple(render_condition(c) for c in parts)
     plain = Phrase(
@@ -96,8 +99,9 @@ def _named_shapes(equation: Equation) -> Iterator[tuple[str, str]]:
 
 
 def _with_tuples(plain: Phrase, equation: Equation) -> Phrase:
-    """Return the equation with each tuple of attribute variables such as `(s0, s1)` replaced by `s`, which is declared as
-    `s[2]`.
+    """Replace each tuple of attribute variables by one name.
+
+    For example, `(s0, s1)` becomes `s`, which is declared as `s[2]`.
     """
     names = {a.name for a in attribute_atoms(*equation.left, *equation.right) if isinstance(a, Sym)}
     taken = {v for v, _ in plain.ranks} | names
@@ -126,7 +130,7 @@ def phrase_equation_as_rule(equation: Equation) -> Rule | None:
 
 
 def generalise_ranks(equation: Equation, judge: ConditionJudge, kinds: Kinds = ()) -> Iterator[Rule]:
-    """Yield a rule that covers as many ranks and axes as the judge's tests allow, then a rule for fixed ranks.
+    """Yield a rule that covers as many ranks and axes as the judge's tests allow, followed by a rule for fixed ranks.
 
     The fixed ranks are the ranks of the variables in `equation`. Variables in the same tuple of `kinds` have the same rank.
     """
@@ -148,8 +152,9 @@ def generalise_ranks(equation: Equation, judge: ConditionJudge, kinds: Kinds = (
 def _aligned(narrow: Phrase, where: Sequence[str]) -> tuple[str, ...]:
     """Return the conditions `where` of the equation `narrow`, rewritten so that they can be read at other ranks.
 
-    If the right side concatenates along a single axis, a condition on equal sizes along one other axis is widened: the two
-    variables must then have equal sizes along all axes except the concatenated axis. All other conditions stay the same.
+    If all concatenations on the right side are along the same axis, each condition that two variables have equal sizes along a
+    different axis is widened. The widened condition requires equal sizes along all axes except the axis of the concatenations.
+    All other conditions stay unchanged.
     """
     joined = set(re.findall(r"concat\([^=]*axis=(-\d)", narrow.right))
     axis = min(joined) if len(joined) == 1 else ""
@@ -171,7 +176,7 @@ def _accepted(wide: Phrase, judge: ConditionJudge) -> Rule | None:
 
 
 def _equalities(rule: Rule | None) -> int:
-    """Return the number of the rule's conditions that are equalities, or 0 for None."""
+    """Return how many of the rule's conditions are equalities. Return 0 if `rule` is None."""
     return sum(" == " in condition for condition in rule.statement.where) if rule is not None else 0
 
 
@@ -180,9 +185,9 @@ def _turned(narrow: Phrase, judge: ConditionJudge, equalities: int) -> Iterator[
 
     Equations whose axis variables have the most possible axes come first.
 
-    If there are two axes, one axis may be replaced by the list of all axes of a term except the other axis. At the ranks in
-    `narrow`, the equation must pass random tests for every choice of axes. The equation may need at most `equalities` equality
-    conditions.
+    If there are two axes, a variable may replace only one of them. The second axis is then replaced by the list of all axes of
+    a term except this variable. At the ranks in `narrow`, a yielded equation passes random tests for every choice of axes, and
+    needs at most `equalities` equality conditions.
     """
     literal = sorted({int(a) for a in re.findall(r"axis=(-\d)|axes=\((-\d),\)", narrow.left + narrow.right) for a in a if a})
     words = set(re.findall(r"\w+", " ".join((narrow.left, narrow.right, *narrow.where)))) | {v for v, _ in narrow.ranks}
@@ -249,7 +254,7 @@ def _turns(turned: Phrase, names: Sequence[str], judge: ConditionJudge, equaliti
     """Return whether the equation passes random tests for every choice of axes at which the equation is well typed.
 
     The first possible rank of each variable is used. At least one choice must be well typed. The result is False if some choice
-    needs more than `equalities` equality conditions, because the rule would rarely match along these axes.
+    needs more than `equalities` equality conditions, because a rule with more equality conditions would rarely match.
     """
     own = {v: ranks[0] for v, ranks in turned.ranks if v not in names}
     typed = False
@@ -269,7 +274,7 @@ def _ranked(narrow: Phrase, kinds: Kinds) -> Iterator[Phrase]:
     """Yield the equation `narrow` with more possible ranks for some tensors and shapes, and finally the unchanged equation.
 
     Tensors and shapes that have the same rank in `narrow` get more ranks together: first all of them, then fewer and fewer of
-    them. Tensors of this rank in the same tuple of `kinds` always get more ranks together.
+    them. Tensors of equal rank in the same tuple of `kinds` always get more ranks together.
     """
     native = {v: ranks[0] for v, ranks in narrow.ranks if len(ranks) == 1 and ranks[0] > 1 and v not in narrow.fixed}
     known = {v for kind in kinds for v in kind}
@@ -288,7 +293,7 @@ def _ranked(narrow: Phrase, kinds: Kinds) -> Iterator[Phrase]:
 def _typed_at(narrow: Phrase, chosen: Sequence[str], rank: int) -> bool:
     """Return whether the equation is well typed if all variables in `chosen` have rank `rank`.
 
-    All other variables can have any of the ranks that `narrow` lists for them.
+    Each remaining variable can have any rank that `narrow` lists for it.
     """
     others = [(v, ranks) for v, ranks in narrow.ranks if v not in chosen]
     for choice in itertools.islice(itertools.product(*(ranks for _, ranks in others)), DISCOVERY.max_rank_choices):

@@ -1,7 +1,7 @@
 """Drop equalities that other equalities imply, and directions of equalities that are not useful in a search.
 
-A search avoids terms that cost more. Sometimes other equalities imply a rewriting step, but only through more expensive terms
-(over a hill). An equality with such a step is kept as a search rule.
+A search avoids more expensive terms. Sometimes other equalities imply a rewriting step, but only by a sequence of steps through
+more expensive terms (over a hill). An equality that makes such a step directly is kept as a search rule.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def is_useful(candidate: Candidate, numbered: DimBinding) -> bool:
     - The left side is a single term that is part of the right side.
     - The sides differ only in the names of variables.
     - The right side executes more operators and does not save work, whether or not weights are known before run time.
-    - At least `RULE.min_neutral_operators` operators are rearranged at the same cost, and no operator is removed.
+    - Both sides cost the same, the left side has at least `RULE.min_neutral_operators` operators, and the right side does not
+      have fewer operators.
 
     If the left side has several outputs, the fifth case does not apply.
     """
@@ -65,8 +66,8 @@ def is_useful(candidate: Candidate, numbered: DimBinding) -> bool:
 def crosses_hill(candidate: Candidate, numbered: DimBinding) -> bool:
     """Return whether the step from the candidate's left side to the right side lowers the run-time cost or adds no operator.
 
-    Terms that depend only on weights cost nothing. The result is always True for several outputs, because a joint computation
-    starts fewer operators. `numbered` replaces symbols by numbers, so that costs can be computed.
+    Terms that depend only on weights cost nothing. For a candidate with several outputs, the result is always True, because a
+    joint computation starts fewer operators. `numbered` replaces symbols by numbers, so that costs can be computed.
     """
     before, after = ([n for t in side if (n := numbered(t)) is not None] for side in (candidate.left, candidate.right))
     old, new = effort(before, weights_known=True), effort(after, weights_known=True)
@@ -97,7 +98,7 @@ def is_shortcut(candidate: Candidate, numbered: DimBinding) -> bool:
 def has_intensive_or_lookup_operator(term: Term) -> bool:
     """Return whether an operator in the term is compute-intensive or looks up rows at run time.
 
-    For such operators, the runtime's choice of fusions with neighbouring operators matters.
+    For such operators, it matters whether the runtime can fuse them with neighbouring operators.
     """
     return is_compute_intensive(term) or "lookup" in effort_operator_counts(term)
 
@@ -116,8 +117,9 @@ def factors_out_constant(left: Sequence[Term], right: Sequence[Term]) -> bool:
 
 
 def _by_a_constant(term: Term) -> bool:
-    """Return whether the term is a product of two operands, one constant and one not constant. A product is linear in each
-    operand.
+    """Return whether the term is a product of a constant and an operand that is not constant.
+
+    A product is an operator that is linear in each operand.
     """
     constant = [not variables(a) for a in term.args]
     return sorted(constant) == [False, True] and is_product(term)
@@ -131,7 +133,9 @@ def _renamed(candidate: Candidate) -> bool:
 
 
 def is_pruned_variable_exchange(rule: Rule) -> bool:
-    """Return whether a rule only exchanges variables, as `x + y => y + x` does. Weights are exchanged only with weights."""
+    """Return whether a rule only exchanges variables, as `x + y => y + x` does. A weight can be exchanged only with another
+    weight.
+    """
     equation = rule.equations[0]
     used = variables(*equation.left)
     if len(used) > DISCOVERY.max_exchanged_variables:
@@ -190,8 +194,8 @@ class KeptEqualities:
     def sizings(self, universe: Universe) -> tuple[DimBinding, ...]:
         """Return two functions that replace the symbols in terms by numbers.
 
-        The two functions order the extents differently: if one function makes an extent larger than another extent, the other
-        function makes the first extent smaller. Costs are compared with the numbers of both functions.
+        The two functions order large extents in opposite ways: of two extents, the extent that is larger under the first
+        function is smaller under the second function. Costs are compared with the numbers of both functions.
         """
         return tuple(sizing.of for sizing in self._place(universe).sizings)
 
@@ -211,11 +215,15 @@ class KeptEqualities:
         return news
 
     def suspect(self, rule: Rule) -> None:
-        """Use an unproved equality like a proved equality, so that no pair of terms that follows from it is tried again."""
+        """Use an unproved equality like a proved equality, so that pairs of terms are not tried again if their equality follows
+        from it.
+        """
         self.rewriter.add(rule)
 
     def settle(self, candidate: Candidate) -> None:
-        """Record that the candidate's two sides are equal. This is done after the candidate was decided or found redundant."""
+        """Record that the candidate's two sides are equal. This method is called after the candidate was decided or found
+        redundant.
+        """
         place = self._place(candidate.universe)
         if len(candidate.left) == 1:
             left, right = map(place.sizings[0].of, candidate.left + candidate.right)
@@ -225,7 +233,7 @@ class KeptEqualities:
     def idle(self, candidate: Candidate) -> bool:
         """Return whether the candidate, a pair of equal terms, only rearranges many operators.
 
-        In this case, neither direction saves an operator or a tenth of the run-time cost.
+        Neither direction of such a candidate saves an operator or a tenth of the run-time cost.
         """
         if len(candidate.left) > 1 or enumerated_term_size(*candidate.left) <= RULE.min_neutral_operators:
             return False
@@ -245,11 +253,12 @@ class KeptEqualities:
         - A direction saves an operator or a tenth of the cost, but steps of kept equalities reach the result only through more
           expensive terms. The expensive side must also have few operators or a compute-intensive operator. In larger graphs of
           cheap operators, a search passes through the more expensive terms by itself.
-        - Two operators of different kinds compute the same value, and no step leads to the more expensive operator.
-        - Different operators compute the same value at the same cost. Costs do not show which of these operators a runtime
-          fuses with neighbouring operators.
-        - A direction factors out a constant, and no sequence of steps of kept equalities factors out any constant. A sequence
-          that first multiplies the other operands by ones does not count.
+        - Each side is a single operator, the two operators differ, and no single step of a kept equality leads from the cheaper
+          to the more expensive operator.
+        - The sides compute the same value at the same cost with different operators. The cost does not show which of these
+          operators a runtime fuses with neighbouring operators.
+        - A direction factors out a constant, and no sequence of steps of kept equalities factors out any constant. Sequences
+          through much more expensive terms do not count, such as a sequence that first multiplies operands by ones.
 
         For a candidate with several outputs, the result is SEARCH or None.
         """
@@ -265,10 +274,12 @@ class KeptEqualities:
         return SEARCH if any(is_hill(candidate) for is_hill in hills) else None
 
     def _over_a_hill(self, candidate: Candidate) -> bool:
-        """Return whether a direction lowers the cost, but kept equalities reach its result only through more expensive terms.
+        """Return whether a direction lowers the cost, but steps of kept equalities reach its result only through more expensive
+        terms.
 
-        Two choices of numbers replace the symbols in the candidate's terms, so that costs can be computed. The direction must
-        lower the cost for both choices. For at least one choice, the steps must lead through more expensive terms.
+        To compute costs, the symbols in the candidate's terms are replaced by numbers. This is done for two choices of numbers.
+        The direction must lower the cost for both choices. For at least one choice, the steps must lead through more expensive
+        terms.
         """
         for steps in self._directions(candidate):
             gains = all(
@@ -343,8 +354,8 @@ class KeptEqualities:
     def _equal(self, left: Term, right: Term, classes: Classes) -> bool:
         """Return whether the kept equalities imply that the terms are equal.
 
-        First, up to three equalities are applied at the roots, and the terms are compared by congruence. Then normal forms are
-        compared, before and after one equality is applied anywhere.
+        First, up to three equalities are applied at the roots of the terms, and the terms are compared by congruence. Then
+        normal forms are compared, before and after one equality is applied anywhere.
         """
         goals = {classes.canonical(right)}
         around = [{classes.canonical(left)}]

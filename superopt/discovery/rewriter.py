@@ -1,8 +1,8 @@
 """Decide whether given equalities imply that two terms with numeric extents are equal.
 
-The operands of an enumerated term are representatives of their classes of equal terms, and equalities between operands were
-decided before. So most equalities follow by one step of a given rule at the root, with congruence before and after the step.
-Such steps are tried first. If such steps do not suffice, normal forms are compared.
+The operands of an enumerated term represent classes of equal terms, and equalities between operands were decided earlier. Most
+equalities therefore follow from congruence and one rewriting step at the root of a term. Such steps are tried first. If they do
+not suffice, normal forms are compared.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ class Classes:
         return term
 
     def _contracted(self, term: Term) -> Term:
-        """Return the sum `term`, in which pairs of operands are replaced by the representative of their sum.
+        """Return the sum `term` with pairs of operands replaced by the term that represents the pair's sum.
 
-        A pair is replaced only if the representative is not a sum itself. For example, `a + b + c` becomes `d + c` if `a + b`
-        equals `d`. Terms of other commutative operators are treated like sums.
+        A pair is replaced only if the term that represents its sum is not a sum itself. For example, if the variable `d`
+        represents `a + b`, the sum `a + b + c` becomes `d + c`. Terms of other commutative operators are treated like sums.
         """
         if 2 < len(term.args) <= DISCOVERY.max_rewritten_summands:
             for i, j in itertools.combinations(range(len(term.args)), 2):
@@ -91,8 +91,7 @@ class DirectedEquation:
 
     @cached_property
     def place(self) -> Place | None:
-        """The position and the operator of the left side's first operand that is not a variable, or None if all operands are
-        variables.
+        """The position and operator of the left side's first non-variable operand, or None if all operands are variables.
 
         If the left side's root operator is commutative, the position is -1, which stands for any position.
         """
@@ -104,8 +103,8 @@ class DirectedEquation:
 class EquationIndex:
     """Equations whose left sides have the same root operator and rank, divided into groups.
 
-    All equations of one group have the same `DirectedEquation.place`. The place says which operand of a matching term must have
-    which operator. Each group lists its equations in the order in which the equations were added.
+    All equations of one group have the same `DirectedEquation.place`. The place is the position and the operator of one operand
+    that every matching term must have. Each group lists its equations in the order in which the equations were added.
     """
 
     count: int = 0
@@ -118,9 +117,7 @@ class EquationIndex:
         self.count += 1
 
     def fitting(self, term: Term, since: int) -> Iterator[Pattern]:
-        """Yield the patterns of the equations that may match the term. The `since` equations that were added first are left
-        out.
-        """
+        """Yield the patterns of the equations that may match the term. The first `since` added equations are skipped."""
         commutative = operator(term.op).commutative
         own: dict[Place | None, None] = {None: None}
         own.update(dict.fromkeys((-1 if commutative else i, a.op) for i, a in enumerate(term.args)))
@@ -155,15 +152,16 @@ def size_of(term: Term) -> tuple[int, int, str]:
 
 
 class Spread:
-    """A measure of terms that falls if a product is distributed over a sum, or if a difference is written as a sum.
+    """A measure of terms that decreases if a product is distributed over a sum, or if a difference is written as a sum.
 
     The measure of a term is computed from the measures of its operands:
 
     - for a variable or constant, 2,
     - for an operator with one operand, three times the operand's measure,
-    - for an operator with several operands that is linear in each of them, the product of the measures,
-    - for another commutative operator, the sum of the measures, plus one for each operand after the first,
-    - for any other operator, the first measure, plus three times each further measure, plus two for each further operand.
+    - for an operator with several operands that is linear in each operand, the product of the operands' measures,
+    - for any other commutative operator, the sum of the operands' measures, plus one for each operand after the first,
+    - for any other operator, the measure of the first operand, plus three times the measure of each further operand, plus two
+      for each further operand.
 
     If two terms have the same measure, the names of their operators are compared alphabetically.
     """
@@ -211,7 +209,7 @@ class OrderedRewriting:
         self._known: dict[Term, tuple[Term, int]] = {}
 
     def of(self, term: Term) -> Term:
-        """Return the term after greedy rewriting. Each step is the step whose result has the lowest measure.
+        """Return the term after greedy rewriting. Of all possible steps, the step whose result has the lowest measure is taken.
 
         Operands are rewritten first. Rewriting stops if no step lowers the measure.
         """
@@ -267,7 +265,7 @@ class Rewriter:
     def joins_around(self, left: Term, right: Term) -> bool:
         """Return whether the normal forms of the two terms become equal after at most one step in each term.
 
-        A step applies one equality once, to any part of a term. The normal forms are those with few operators (`small`).
+        A step applies one equality once, to any part of a term. The normal forms with few operators (`small`) are used.
         """
         normal = self.small.of
         goal_left, goal_right = normal(left), normal(right)
@@ -282,7 +280,7 @@ class Rewriter:
     def neighbours(self, term: Term, takes: Callable[[Term, Term], bool] = lambda *_: True) -> Iterator[Term]:
         """Yield each term that results if one equality is applied once, in either direction, to any part of `term`.
 
-        `takes` decides, for a part and its replacement, whether the part is replaced.
+        A part is replaced only if `takes(part, replacement)` returns True.
         """
         for part in subterms(term):
             for after in self.steps(part):
@@ -311,8 +309,8 @@ class Rewriter:
     def descends(self, start: Term, goal: Term) -> bool:
         """Return whether rewriting steps lead from the term `start` to a term that costs at most as much as `goal`.
 
-        Every term on the way costs at most `DISCOVERY.max_climb_factor` times as much as `start`. The cost is the run-time
-        cost, in which terms that depend only on weights cost nothing.
+        Every intermediate term costs at most `DISCOVERY.max_climb_factor` times as much as `start`. The cost is the run-time
+        cost. Terms that depend only on weights cost nothing.
         """
         enough = self.cost(goal)
         return self.leads(start, self.cost(start), lambda term: self.cost(term) <= enough)
@@ -320,8 +318,9 @@ class Rewriter:
     def leads(self, start: Term, dearest: float, arrived: Callable[[Term], bool]) -> bool:
         """Return whether rewriting steps lead from the term `start` to a term for which `arrived` returns True.
 
-        Every term on the way costs at most `DISCOVERY.max_climb_factor` times `dearest`. A first step at the root of `start`
-        may apply any equality. All other steps must be steps that a search for a cheaper model would also take.
+        Every intermediate term costs at most `DISCOVERY.max_climb_factor` times `dearest`. If one step at the root of `start`
+        is enough, this step may apply any equality. In a longer sequence, every step must be a step that a search for a cheaper
+        model would take too.
         """
         limit = DISCOVERY.max_climb_factor * dearest
         if any(map(arrived, self.steps(start))):
@@ -345,7 +344,9 @@ class Rewriter:
         return self._effort(term)[0].total
 
     def _effort(self, term: Term) -> tuple[Effort, Effort]:
-        """Return two run-time costs: of the term without the parts that depend only on weights, and of the whole term."""
+        """Return two run-time costs: the cost of the term without the parts that depend only on weights, and the cost of the
+        whole term.
+        """
         known = self._efforts.get(term)
         if known is None:
             known = self._efforts[term] = effort([term], weights_known=True), effort([term], weights_known=False)

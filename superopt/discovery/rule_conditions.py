@@ -1,4 +1,4 @@
-"""The interface through which generalisation tests forms of a rule before the proof."""
+"""The interface through which generalisation tests different forms of a rule before a proof is attempted."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class ConditionJudge(Protocol):
         """Return whether each equation passes random tests."""
 
     def outcomes(self, equation: Equation) -> Sequence[tuple[Mapping[str, Extent], bool]]:
-        """Return pairs of a random choice of the equation's attribute values, and whether the sides agree for this choice."""
+        """Return pairs of random values of the equation's attribute variables, and whether the sides agree at these values."""
 
     def completed(self, rule: Rule) -> Rule | None:
-        """Return the rule with all conditions under which its right side is well typed.
+        """Return the rule with all conditions that its right side needs to be well typed.
 
         Returns None if no conditions suffice at all ranks of the rule.
         """

@@ -1,8 +1,8 @@
 """The representatives of enumerated terms as columns of numbers, from which larger terms are built in batches.
 
 A representative stands for all enumerated terms of equal value. A number identifies a representative. A code identifies a
-shape, or an operator with its attributes. Every part of a representative is a representative too. A representative lists the
-numbers of its parts.
+shape, or an operator with its attributes. Every part of a representative is a representative too. The table lists the numbers
+of each representative's parts.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ class Table:
     def add(self, term: Term, code: int, level: int) -> int:
         """Add a term that represents all terms of equal value, and return the number of the added term.
 
-        The operands must have been added before. `code` identifies the operator with the attributes. `level` is the number of
-        the term's operators that count towards the limit on operators.
+        The operands must have been added before. `code` identifies the operator with the attributes. `level` states how many of
+        the term's operators count towards the limit on operators.
         """
         number = len(self.terms)
         self.terms.append(term)
@@ -123,7 +123,7 @@ class Table:
         return self.codes.things[number]
 
     def level_of(self, runs: Ints, weighs: Ints) -> Ints:
-        """Return the level of terms: the number of operators that count towards the limit on operators.
+        """Return the level of each term: how many of its operators count towards the limit on operators.
 
         `runs` counts the operators that are executed at run time, and `weighs` the operators that depend only on weights. The
         first `Universe.weighing` operators on weights do not count.
@@ -131,17 +131,20 @@ class Table:
         return np.asarray(runs + np.maximum(weighs - self.universe.weighing, 0))
 
     def inside(self, operands: Ints) -> Ints:
-        """Return the distinct operators inside the terms of each row of `operands`. Operands and result are padded with -1."""
+        """Return, for each row of `operands`, the numbers of the distinct operators in the graphs of these operands.
+
+        The rows of `operands` and of the result are padded with -1.
+        """
         nodes = np.where(operands[..., None] >= 0, self.nodes[operands], -1)
         together = np.sort(nodes.reshape(len(operands), operands.shape[1] * MOST_OPERATORS), axis=1)
         together[:, 1:][together[:, 1:] == together[:, :-1]] = -1
         return np.asarray(together)
 
     def count(self, nodes: Ints) -> tuple[Ints, Ints]:
-        """Count the operators in each row of `nodes` that are executed at run time, and the operators that depend only on
+        """Count, in each row of `nodes`, the operators that are executed at run time and the operators that depend only on
         weights.
 
-        A row holds the numbers of operators, padded with -1.
+        A row holds numbers that identify operators, padded with -1.
         """
         there = nodes >= 0
         safe = np.where(there, nodes, 0)
@@ -151,7 +154,8 @@ class Table:
         """Return, for each term, whether it uses interchangeable variables without a gap. `x + y` has no gap, but `x + z` skips
         `y`.
 
-        `used` has a bit for each variable of a term. Every term with a gap is a renaming of a term without a gap.
+        For each term, `used` has an entry with a bit for each variable. Every term with a gap is a renaming of a term without a
+        gap.
         """
         good = np.ones(len(used), dtype=bool)
         for row in self.universe.variables:

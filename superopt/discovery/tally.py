@@ -1,4 +1,7 @@
-"""Count the graphs that the enumerated terms stand for. An argument of a term stands for all graphs of the argument's value."""
+"""Count the graphs that the enumerated terms stand for.
+
+An argument of a term stands for all graphs that compute the same value as the argument.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,8 @@ from superopt.policy import DISCOVERY
 class GraphTally:
     """A count of the graphs with at most `most` operators that enumerated terms stand for.
 
-    An argument of a term stands for all graphs of the argument's value, so one term counts as several graphs. A term that has
-    at most `most` operators only because its arguments share operators counts once.
+    An argument of a term stands for all graphs that compute the same value as the argument, so one term counts as several
+    graphs. A term that has at most `most` operators only because its arguments share operators counts once.
     """
 
     def __init__(self, table: Table, typing: Typing, most: int) -> None:
@@ -27,14 +30,14 @@ class GraphTally:
         self._counted: Ints | None = None
 
     def leaves(self, count: int) -> None:
-        """Set the number of variables and constants. Their classes of equal values have the lowest numbers."""
+        """Set the count of variables and constants. The classes of variables and constants have the lowest numbers."""
         self._leaves = count
 
     def add(self, rows: Rows, classes: Ints, *, last: bool) -> None:
-        """Count the graphs of terms that all have the same number of operators.
+        """Count the graphs that the terms in `rows` stand for. All these terms must have the same count of operators.
 
-        `classes` gives the number of each term's class of equal values. If `last` is True, no later term has these terms as
-        arguments.
+        `classes` gives, for each term, the number that identifies its class of terms with equal values. If `last` is True, no
+        later term has these terms as arguments.
         """
         for start in range(0, len(rows), DISCOVERY.tallied_row_count):
             part = rows.at(np.arange(start, min(start + DISCOVERY.tallied_row_count, len(rows))))
@@ -72,15 +75,15 @@ class GraphTally:
         return np.where(sums[rows.kinds] if len(rows) else False, (kids >= 0).sum(axis=1) - 1, 1)
 
     def _unshared(self, kids: Ints, own: Ints) -> Ints:
-        """Return the number of terms with more than `most` operators, where every occurrence of an operator counts.
+        """Return the count of terms that have more than `most` operators if every occurrence of an operator counts.
 
-        `kids` gives the arguments of each term, and `own` gives the number of operators that the term's root stands for.
+        `kids` gives the arguments of each term, and `own` gives the count of operators that the term's root stands for.
         """
         counts = own + np.where(kids >= 0, self._sizes()[kids], 0).sum(axis=1)
         return np.asarray((counts > self.most).sum())
 
     def _sizes(self) -> Ints:
-        """Return the number of operators of each term in the table. Every occurrence of an operator counts."""
+        """Return the operator count of each term in the table. Every occurrence of an operator counts."""
         if len(self._tree) != len(self.table):
             own = self.table.run + self.table.weighing
             for number in range(len(self._tree), len(self.table)):
@@ -89,7 +92,7 @@ class GraphTally:
         return np.asarray(self._tree, dtype=np.int64)
 
     def _members(self) -> Ints:
-        """Return a matrix with a row for each class of equal terms. Column i holds the number of the class's graphs with i
+        """Return a matrix with a row for each class of equal terms. Column i holds the count of the class's graphs with i
         operators.
 
         Terms at the limit on operators are left out, because they are not arguments of other terms.
@@ -104,10 +107,11 @@ class GraphTally:
         return self._counted
 
     def _ways(self, members: Ints, kids: Ints, operators: Ints) -> Ints:
-        """Return, for each term, the number of ways to choose graphs for its arguments with `operators` operators in total.
+        """Return, for each term, the count of ways to choose graphs for its arguments so that they have `operators` operators
+        in total.
 
-        `kids` gives the classes of each term's arguments. `members` gives the number of graphs of each class for each number of
-        operators. The result is 0 for a negative number of operators.
+        `kids` gives the classes of each term's arguments. `members` gives the count of graphs of each class by operator count
+        (see `_members`). The result is 0 if `operators` is negative.
         """
         ways = np.zeros((len(kids), self.most + 1), dtype=np.int64)
         ways[:, 0] = 1

@@ -1,8 +1,8 @@
 """Universes: typed vocabularies of variables, constants and operator templates.
 
-A template is an operator with attributes. The variables of a universe share symbols as extents, so that operators can be
-applied to several variables together. Generalisation later gives each variable its own extents. The variables in one row of
-`variables` are interchangeable.
+A template is an operator with attributes. The extents of variables are symbols. The variables of a universe share these
+symbols, so that an operator can be applied to several variables. Generalisation later gives each variable its own extents. The
+variables in one row of `variables` are interchangeable.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Template:
         beside: if not empty, the name of an operator. One of the operands must be a result of this operator.
         weighted: if True, the second operand must depend only on weights, and the first operand must not depend only on
             weights.
-        takes: for each operand, the names of the variables and operators that are allowed. An empty or missing entry allows all
-            operands.
+        takes: for each operand, the names of the variables and operators that are allowed. The operand must be one of these
+            variables or a result of one of these operators. An empty or missing entry allows all operands.
     """
 
     op: str
@@ -65,16 +65,16 @@ class Universe:
         constants: the constants. Their operators do not count towards `limit`.
         templates: the operators with their attributes.
         ranges: for each symbol, the numbers that may replace the symbol when terms are evaluated.
-        limit: the largest number of operators in an enumerated term.
+        limit: the largest allowed count of operators in an enumerated term.
         repeats: whether an operator may have the same operand twice, and whether `scale` and `relu` may be applied to their own
             results.
-        instances: choices of values for symbols. If no general rule is usable, for example because its left side does not
-            determine the symbols, a rule is stated for each choice.
+        instances: choices of values for symbols. A general rule is unusable, for example, if its left side does not determine
+            the symbols. If no general rule is usable, a rule is stated for each choice.
         small: symbols for extents, such as a low rank, that are assumed to be small when costs are compared.
         conditions: the names of the variables whose elements are 0 or 1.
         positive: the names of the variables whose elements are greater than 0.
-        weighing: the number of operators that a term may have in addition to `limit`, if these operators depend only on
-            weights.
+        weighing: the count of operators that a term may have in addition to `limit`. These additional operators must depend
+            only on weights.
     """
 
     family: str
@@ -102,29 +102,29 @@ def universe_symbols(names: str) -> list[Size]:
 
 
 def unary(op: str, *, first: Extent = 0, **attributes: Attribute) -> Template:
-    """Return a template (an operator with attributes, for enumeration) for the operator `op` with one operand.
+    """Return a template for enumeration: the operator `op` with one operand and these attributes.
 
-    If `first` is not 0, it is the required first extent of the operand.
+    If `first` is not 0, the first extent of the operand must equal `first`.
     """
     return Template(op, 1, attributes, first=first)
 
 
 def binary(op: str, *, first: Extent = 0, beside: str = "", **attributes: Attribute) -> Template:
-    """Return a template (an operator with attributes, for enumeration) for the operator `op` with two operands.
+    """Return a template for enumeration: the operator `op` with two operands and these attributes.
 
-    If `first` is not 0, it is the required first extent of the first operand. If `beside` names an operator, one of the
+    If `first` is not 0, the first extent of the first operand must equal `first`. If `beside` names an operator, one of the
     operands must be a result of this operator.
     """
     return Template(op, 2, attributes, first=first, beside=beside)
 
 
 def convolution(pads: tuple[Extent, ...], *, group: Extent, **attributes: Attribute) -> Template:
-    """Return a template (an operator with attributes, for enumeration) for the convolution of an image with a weight kernel."""
+    """Return a template for enumeration: the convolution of an image with a kernel that depends only on weights."""
     return Template("conv", 2, {"pads": pads, "group": group, **attributes}, weighted=True)
 
 
 def split_parts(axis: int) -> Template:
-    """Return a template (an operator for enumeration) for slices that cut an operand along an axis into two parts.
+    """Return a template for enumeration: slices that cut an operand into two parts along the axis `axis`.
 
     Every possible boundary between the two parts is used.
     """

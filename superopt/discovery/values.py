@@ -33,7 +33,8 @@ class Digests:
         every: the digest of the values in all environments.
         positive: the digest of the values in the environments with positive inputs.
         total: whether a term is defined in every environment.
-        sure: False for a term that was evaluated only in the first environment, because no other term has the same value there.
+        sure: False for a term that was evaluated only in the first environment, because no other term has the same value in
+            this environment.
     """
 
     defined: Flags
@@ -46,7 +47,7 @@ class Digests:
 class ValueColumns:
     """The values of terms on random inputs, and digests of the values. Each term represents all terms of equal value.
 
-    The values of all terms of one shape on one random input (environment) are stored in one array.
+    For each random input (environment), the values of all terms of the same shape are stored in one array.
     """
 
     def __init__(self, table: Table, fingerprints: Fingerprints) -> None:
@@ -94,8 +95,8 @@ class ValueColumns:
     def digests(self, rows: Rows, kinds: Sequence[TermKind], *, quick: bool) -> Digests:
         """Return the digests of the terms in `rows`.
 
-        If `quick` is True, every term is evaluated in the first environment (random input). A term is evaluated in the other
-        environments only if another term has the same value in the first environment.
+        If `quick` is True, every term is evaluated in the first environment (random input). A term is evaluated in all further
+        environments only if a different term has the same value in the first environment.
         """
         shapes = np.array([k.result for k in kinds], dtype=np.int64)
         found = [self._of(rows, kinds, 0)]
@@ -114,17 +115,20 @@ class ValueColumns:
         return Digests(defined, total[defined], positive[defined], whole[defined], sure[defined])
 
     def _of(self, rows: Rows, kinds: Sequence[TermKind], number: int) -> tuple[Hashes, Flags]:
-        """Return digests of the values of the terms in `rows` in environment `number`, and whether the values are exact."""
+        """Evaluate the terms in `rows` on one random input. Return digests of their values, and whether the values are exact.
+
+        `number` is the index of the random input (environment).
+        """
         digests, exact = np.zeros(len(rows), np.uint64), np.zeros(len(rows), bool)
         for members, value in self._evaluated(rows, kinds, number):
             digests[members], exact[members] = self.fingerprints.digests(value, number)
         return digests, exact
 
     def _evaluated(self, rows: Rows, kinds: Sequence[TermKind], number: int) -> Iterator[tuple[Ints, Array]]:
-        """Yield the values of the terms in `rows` in environment `number`, in batches of one kind.
+        """Evaluate the terms in `rows` on one random input, and yield their values in batches of terms of one kind.
 
-        A kind is an operator with its attributes and operand shapes. Kinds that are not defined in the environment are left
-        out.
+        `number` is the index of the random input (environment). A kind is an operator with its attributes and operand shapes.
+        Kinds that are not defined in the environment are left out.
         """
         columns = np.asarray(self._columns, dtype=np.int64)
         order = np.argsort(rows.kinds, kind="stable")
@@ -154,11 +158,11 @@ class ValueColumns:
         return digests + mixed_ids(shapes, SHAPED)
 
     def _summed(self, found: Sequence[tuple[Hashes, Flags]], shapes: Ints) -> tuple[Hashes, Hashes, Hashes, Flags]:
-        """Combine the digests of terms in several environments (random inputs). Each element of `found` belongs to one
-        environment.
+        """Combine the digests of terms in several environments (random inputs). Each element of `found` contains the digests
+        for one environment.
 
-        Returns the digests for the first environment, for all environments, and for the environments with positive inputs, and
-        whether the values are exact in all environments.
+        Returns four arrays: the digests for the first environment, for all environments, and for the environments with positive
+        inputs, and whether the values are exact in all environments.
         """
         parts = [d * np.uint64(2 * e + 1) for e, (d, _) in enumerate(found)]
         positive = functools.reduce(lambda a, b: a + b, parts[: self.fingerprints.positive])

@@ -17,7 +17,7 @@ from superopt.policy import DISCOVERY
 
 
 def weakest_conditions(equation: Equation, judge: ConditionJudge) -> Iterator[tuple[Cond, ...]]:
-    """Yield conditions on real attributes. A condition is false at every tested value for which the equation's sides differ.
+    """Yield conditions on real attribute variables that are false at all tested values for which the equation's sides differ.
 
     Each condition is a tuple of comparisons that must all hold. The condition that is true at the most tested values comes
     first. At most `DISCOVERY.condition_choice_count` conditions are yielded.

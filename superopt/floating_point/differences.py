@@ -1,6 +1,6 @@
-"""Classification of differences between a rule's sides in IEEE arithmetic by the floating-point flag that allows them.
+"""Find the floating-point flags that allow the differences between a rule's sides in IEEE arithmetic.
 
-The sides are equal over the real numbers.
+Over the real numbers, the sides of a rule are equal.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from superopt.rules.fp_flags import FpFlag
 
 ORDINARY = 64.0
 """A typical magnitude of results that are computed from `DYADIC` numbers: small numbers whose sums and products are exact. If
-an input of a row is infinite, all finite inputs of the row are such numbers.
+an input of a row is infinite, all finite inputs of the row are `DYADIC` numbers.
 """
 ROUNDINGS = frozenset({FpFlag.REASSOC, FpFlag.CONTRACT, FpFlag.ARCP})
 FREEDOMS = ROUNDINGS | {FpFlag.RANGE, FpFlag.CANCEL}
@@ -44,7 +44,7 @@ class Differences:
 
 
 def flag_differences(pair: ElementPair, environments: Environments) -> Differences:
-    """Return, for each floating-point flag, the rows of inputs at which the rule needs the flag.
+    """Return masks that state, for each floating-point flag, at which rows of inputs the rule needs the flag.
 
     A row has one value for each input. The rule needs a flag at a row if both sides, evaluated in float32, differ in the way
     that the flag allows.
@@ -94,7 +94,7 @@ def flag_differences(pair: ElementPair, environments: Environments) -> Differenc
 
 
 def _read(pair: ElementPair, environments: Environments) -> tuple[Mask, Mask]:
-    """Return two masks of the rows of inputs: whether an input is NaN, and whether an input is infinite."""
+    """Return two masks: of the rows in which an input is NaN, and of the rows in which an input is infinite."""
     nan = np.zeros(environments.rows, dtype=bool)
     infinite = np.zeros(environments.rows, dtype=bool)
     for one in pair.inputs:
@@ -104,13 +104,14 @@ def _read(pair: ElementPair, environments: Environments) -> tuple[Mask, Mask]:
 
 
 def _roundings(pair: ElementPair, environments: Environments, rounding: Mask) -> dict[FpFlag, Mask]:
-    """Return, for each of the flags `reassoc`, `contract` and `arcp`, a mask of the rows of inputs that need the flag.
+    """Return a mapping from the flags `reassoc`, `contract` and `arcp` to masks of the rows of inputs that need the flag.
 
     `rounding` is the mask of the rows at which the sides differ by rounding. A row needs only `contract` if the sides agree
     when every product is rounded. A row needs only `arcp` if the sides agree when every quotient is computed with a reciprocal.
-    A row needs `contract` and `arcp` if the sides agree only when both changes are made. In any other row, operands are
-    regrouped, and the row needs `reassoc`. Such a row also needs `contract` if one side adds a product by a fused multiply-add
-    and the other side rounds the product. It needs `arcp` too if the sides compute different quotients.
+    A row needs `contract` and `arcp` if the sides agree only when both changes are made. If the sides differ even after both
+    changes, operands are regrouped, and the row needs `reassoc`. A row that needs `reassoc` also needs `contract` if one side
+    adds a product by a fused multiply-add and the other side rounds the product. It also needs `arcp` if the sides compute
+    different quotients.
     """
     if not rounding.any():
         return {}

@@ -129,11 +129,12 @@ class ElementPair:
 def rule_cases(
     rule: Rule, rng: np.random.Generator, *, instances: int = FLOATING_POINT.max_rule_instances
 ) -> Iterator[RuleCase]:
-    """Yield the rule at small sizes and, if the rule allows several ranks, at different ranks.
+    """Yield the rule at several choices of small sizes. If the rule allows several ranks, the ranks differ too.
 
     An instance is a choice of sizes and attribute values. Extents are 2 or 3 where possible, because sums and reshapes of a
-    single element reveal few differences. Every fifth instance is arbitrary. The other instances include instances whose real
-    attributes are not powers of 2, instances in which real attributes are 0, and larger instances.
+    single element reveal few differences. Every fifth instance is chosen at random, without any preference. The remaining
+    instances include instances whose real attributes are not powers of 2, instances in which real attributes are 0, and larger
+    instances.
     """
     count = len(rule.equations)
     taken: list[Instance] = []
@@ -237,7 +238,7 @@ def pairs(case: RuleCase, rng: np.random.Generator, *, elements: int = FLOATING_
 
 
 def compile_sides(case: RuleCase) -> tuple[ScalarCode, list[index.Tensor], list[index.Tensor]]:
-    """Return the code, the tensors of the left side and the tensors of the right side. The code has one program for both sides.
+    """Return a tuple: the code of both sides, the tensors of the left side, and the tensors of the right side.
 
     Reading an element of a tensor emits the instructions that compute the element.
     """

@@ -24,15 +24,15 @@ and limits of the range of exp.
 EXTREMES = (1e-45, 1e-40, 1.1754944e-38, 1e30, 1e38, 3.4028235e38)
 """Magnitudes at which results underflow or overflow."""
 DYADIC = np.array([-3.0, -2.0, -1.5, -1.0, -0.5, -0.0, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0])
-"""Numbers whose sums and products are exact. If all finite inputs of a row are such numbers, only an infinity or NaN in the row
-can make the sides of a rule differ.
+"""Numbers whose sums and products are exact. If all finite inputs of a row are `DYADIC` numbers, only an infinity or NaN in the
+row can make the sides of a rule differ.
 """
 COMBINED = (
     *(0.0, -0.0, 1.0, -1.0, np.inf, np.nan, -np.inf, 3.4028235e38, 1e-45, -3.4028235e38, 1e30, 1e-30, 2.0, -1e-45, -1e30, 0.1),
     *(-3.0, 1e9, 12582912.0, -1e9, 1.1754944e-38, 1.0000001, 100.0, -100.0, 1e20, -0.3, 65504.0, 16777217.0),
 )
-"""Special values such as zeros, infinities, NaN and the largest finite number. `special_value_rows` evaluates all combinations
-of the first n values for the largest n that its limit on rows allows.
+"""Special values such as zeros, infinities, NaN and the largest finite number. `special_value_rows` builds rows from all
+combinations of the first n values, for the largest n that its limit on rows allows.
 """
 FINITE, INFINITE = 0, 1
 
@@ -60,8 +60,8 @@ def draw(inputs: Sequence[Input], conditions: Collection[str], rows: int, rng: n
     """Draw a batch of random rows for these inputs.
 
     Some rows contain ordinary numbers. Other rows contain special numbers, a few special numbers among zeros and ones, mixed
-    magnitudes, nearly equal numbers, infinities or NaN. `conditions` are the names of boolean variables. Their elements are 0
-    or 1.
+    magnitudes, nearly equal numbers, infinities or NaN. `conditions` contains the names of boolean variables. The elements of
+    these variables are 0 or 1.
     """
     kind = rng.choice(3, size=rows, p=FLOATING_POINT.row_kind_shares)
     names = sorted({name for name, _ in inputs})
@@ -123,7 +123,7 @@ def _one_of(magnitudes: Sequence[float], rows: int, rng: np.random.Generator) ->
 
 
 def environments_of(rows: Sequence[Mapping[Input, float]]) -> Environments:
-    """Return a batch with these rows. Each row has the value of every input."""
+    """Return a batch with these rows. Each row contains a value for every input."""
     values = {one: np.array([row[one] for row in rows]) for one in rows[0]}
     return Environments(values, len(rows))
 
@@ -133,7 +133,8 @@ def special_value_rows(inputs: Sequence[Input], conditions: Collection[str], row
 
     `COMBINED` contains special values such as zeros, infinities and NaN. The number n is the largest for which there are at
     most `rows` combinations. A combination with an infinity or NaN is left out unless its finite values are all in `DYADIC`
-    (small numbers whose sums and products are exact). Otherwise an overflow might be mistaken for an effect of the infinity.
+    (small numbers whose sums and products are exact). Without this restriction, an overflow might be mistaken for an effect of
+    the infinity.
     """
     count = next((n for n in range(len(COMBINED), 1, -1) if n ** len(inputs) <= rows), 0)
     if not count or not inputs:

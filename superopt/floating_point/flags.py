@@ -2,8 +2,8 @@
 
 A rule holds over the real numbers. In IEEE arithmetic, the sides of the rule may differ, and each difference needs a flag. Both
 sides are compiled to scalar code at a few small sizes, one output element at a time, and evaluated in float32 on special values
-(`environments`). `flag_differences` returns the flag that each difference needs. If no needed flag allows finite results to
-differ, all inputs of a small floating-point format are tried as well (`small`).
+(`environments`). `flag_differences` returns the flag that each difference needs. If none of the needed flags allows finite
+results to differ, all inputs in a small floating-point format are tried as well (`small`).
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def flags_of(rule: Rule, seed: int = 0) -> RuleFlags:
 
 
 def missing_flags(rule: Rule, seed: int, evaluations: int) -> tuple[int, list[Witness]]:
-    """Search for floating-point flags that the rule needs but does not have.
+    """Search for floating-point flags that the rule needs but that are not among its flags.
 
     Return the number of evaluated input rows (one value for each input), and a witness for each missing flag. A witness
     contains inputs at which the rule needs the flag. At least `evaluations` rows are evaluated. An output element whose code is
@@ -151,8 +151,8 @@ def draw_for(
 def _witness(flag: FpFlag, case: RuleCase, pair: ElementPair, environments: Environments, mask: Mask) -> Witness:
     """Return a witness: one of the input rows that `mask` selects, at which the element needs the flag.
 
-    A row has one value for each input. The row whose values have the shortest texts is chosen. Values of the row are then
-    replaced by 0 or 1, as long as the element still needs the flag.
+    A row has one value for each input. The row whose values have the shortest texts is chosen. Values in this row are replaced
+    by 0 or 1 if the element still needs the flag after the replacement.
     """
     candidates = np.flatnonzero(mask)[: FLOATING_POINT.witness_row_count]
     lengths = [sum(len(f"{environments.values[one][row]:g}") for one in pair.inputs) for row in candidates]
@@ -167,7 +167,7 @@ def _witness(flag: FpFlag, case: RuleCase, pair: ElementPair, environments: Envi
 
 
 def _still(flag: FpFlag, pair: ElementPair, rows: Sequence[Mapping[Input, float]]) -> list[bool]:
-    """Return, for each row of inputs, whether the element needs the flag at these inputs."""
+    """Return a list that states, for each row of inputs, whether the element needs the flag at these inputs."""
     if not rows:
         return []
     return [bool(v) for v in needs(pair, environments_of(rows), flag)]

@@ -1,9 +1,9 @@
 """Evaluation of scalar code in binary floating-point formats, for many inputs at once, and the scale of rounding errors.
 
 Every operation is computed in float64 and rounded to the nearest number of the format, ties to even. Sums, products, quotients
-and roots in formats of at most 24 bits are correctly rounded. Exponentials and similar functions are within half a unit in the
-last place, except for rare ties. ONNX Runtime's kernels are less accurate by a few units in the last place, and add long sums
-in a different order.
+and roots in formats of at most 24 bits are correctly rounded. Results of exponentials and similar functions are within half a
+unit in the last place of the real result, except for rare ties. ONNX Runtime's kernels are less accurate by a few units in the
+last place, and add long sums in a different order.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Format:
         return math.ldexp(2.0 - math.ldexp(1.0, 1 - self.precision), self.most)
 
     def round(self, values: Array) -> Array:
-        """Return the numbers of the format that are nearest to the values."""
+        """Return, for each value, the nearest number of the format."""
         if self == FLOAT32:
             return values.astype(np.float32).astype(np.float64)
         bits = np.ascontiguousarray(values).view(np.int64)
@@ -77,7 +77,7 @@ MARGIN = 6
 SPARE = Format("float32 with spare exponents", 24, FLOAT32.least - MARGIN, FLOAT32.most + MARGIN)
 """float32 with a slightly larger range of exponents, in which a result that is barely out of float32's range is finite."""
 WIDE = Format("float32 with the exponents of float64", 24, -1022, 1023)
-"""float32 without overflow. In this format, sides differ only by rounding."""
+"""float32 without overflow. In this format, the two sides of a rule differ only by rounding."""
 SMALL = Format("3 exponent and 4 significand bits", 4, -2, 3)
 """The format in which rules are evaluated on all inputs: 3 bits of exponent, and 4 bits of significand with the leading bit."""
 
@@ -106,7 +106,7 @@ def run_program(
     form: Format,
     how: Contraction = PLAIN,
 ) -> dict[int, Array]:
-    """Evaluate instructions on a batch of inputs, and return the values of each instruction by number.
+    """Evaluate instructions on a batch of inputs, and return a mapping from the number of each instruction to its values.
 
     Args:
         program: The program.
@@ -187,13 +187,15 @@ OPERATIONS: Mapping[str, tuple[Callable[..., Array], bool]] = {
 
 
 def scales(program: Program, numbers: Sequence[int], values: Mapping[int, Array], form: Format, steps: int) -> dict[int, Array]:
-    """Return the scale of each instruction: a magnitude to which the rounding errors of the instruction are proportional.
+    """Return a mapping from the number of each instruction to its scale.
+
+    The rounding errors of an instruction are proportional to its scale.
 
     The scale of a sum is the sum of the operands' scales, and the scale of a product is the product of the operands' scales.
     Operands that a maximum or a condition does not select do not contribute. The scale of a function is the operand's scale
     times the magnitude of the function's derivative. Therefore, to first order, a computed result differs from the real result
     by a few units in the last place of the scale, for any grouping of sums and products. If `steps` rounding errors could
-    change which alternative is selected, the scale is the larger of the scales of both alternatives, or infinite.
+    change which operand is selected, the scale is the larger of the operands' scales, or infinite.
     """
     found: dict[int, Array] = {}
     slack = steps * form.epsilon

@@ -64,14 +64,14 @@ Instruction: TypeAlias = "LoadConstant | LoadInput | Compute"
 
 
 class Program:
-    """A list of distinct instructions, operands before users."""
+    """A list of distinct instructions, in which operands come before the instructions that use them."""
 
     def __init__(self) -> None:
         self.instructions: list[Instruction] = []
         self._numbers: dict[Instruction, int] = {}
 
     def emit(self, op: str, *operands: int) -> int:
-        """Return the number of the instruction with this operation and these operands. If it is new, append it first."""
+        """Return the number of the instruction with this operation and these operands. A new instruction is appended first."""
         if op in COMMUTATIVE and operands[0] > operands[1]:
             operands = operands[1], operands[0]
         if op == "fma" and operands[0] > operands[1]:
@@ -221,7 +221,7 @@ class ScalarCode:
     def extreme(self, op: str, values: Sequence[Scalar]) -> Scalar:
         """Return the largest of the values if `op` is "max", or the smallest if `op` is "min".
 
-        Constants that are minus infinity are ignored.
+        Constants equal to minus infinity are ignored.
         """
         real = [v for v in values if self.value(v) != -float("inf")] or list(values[:1])
         return functools.reduce(functools.partial(self.result, op), real)
@@ -253,7 +253,9 @@ class ScalarCode:
     # ------------------------------------------------------------ terms
 
     def read(self, name: str, shape: tuple[int, ...], known: Mapping[tuple[int, ...], float] | None = None) -> index.Tensor:
-        """Return the variable `name` as a tensor. The elements are inputs of the program, or the constants in `known`."""
+        """Return the variable `name` as a tensor. The elements are inputs of the program or, if `known` is given, the constants
+        in `known`.
+        """
 
         def at(*position: int) -> Scalar:
             if not all(0 <= i < n for i, n in zip(position, shape, strict=True)):
@@ -321,10 +323,10 @@ class ScalarCode:
                 return above * below
 
     def _once(self, at: Callable[..., Scalar], *, fused: bool | None) -> Callable[..., Scalar]:
-        """Return the function `at`, which computes the element at a position, with a cache of its results.
+        """Return a cached version of the function `at`, which computes the element at a position.
 
-        Nested sums are merged and products are fused into sums, but only within one call of `at`. `fused` decides whether sums
-        use fused multiply-adds. If `fused` is None, the setting of the enclosing call applies.
+        Within one call of `at`, nested sums are merged, and products are fused into sums. `fused` decides whether sums use
+        fused multiply-adds. If `fused` is None, the setting of the enclosing call applies.
         """
         known: dict[tuple[int, ...], Scalar] = {}
 

@@ -1,10 +1,10 @@
 """Evaluation of rules on all inputs of a small floating-point format with 3 bits of exponent and 4 bits of significand.
 
 The sides of a rule that needs only the flags `nsz`, `nnan` and `ninf` must agree bit for bit, in every format, wherever these
-flags promise equality. For up to three inputs, every combination is evaluated. For more inputs, Z3's theory of floating-point
-numbers is used. In Z3, exponentials and similar functions are uninterpreted, so a proof holds for arbitrary functions.
-Agreement in the small format does not prove agreement in float32. Agreement shows that no combination of zeros, subnormal and
-normal numbers, infinities and NaN was overlooked.
+flags promise equality. If there are at most three inputs, every combination of their values is evaluated. Otherwise, Z3's
+theory of floating-point numbers is used. In Z3, exponentials and similar functions are uninterpreted, so a proof holds for
+arbitrary functions in their place. Agreement in the small format does not prove agreement in float32. However, it shows that no
+combination of zeros, subnormal and normal numbers, infinities and NaN was overlooked.
 """
 
 from __future__ import annotations

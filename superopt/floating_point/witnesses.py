@@ -55,7 +55,7 @@ class _Row:
 
 
 def witness_file_path(family: str, folder: Path | None = None) -> Path:
-    """Return the path of the file with the witnesses of a family of rules: inputs at which a rule needs a flag."""
+    """Return the path of a family's witness file, which contains inputs at which the family's rules need flags."""
     return (substitutions_folder() if folder is None else folder) / f"{family}.witnesses.jsonl"
 
 
@@ -134,7 +134,7 @@ def _number(text: str) -> Extent:
 
 
 def flag_sets(rules: Iterable[StoredRule]) -> str:
-    """Return a Markdown table with the number of rules for each set of floating-point flags."""
+    """Return a Markdown table that shows how many rules need each set of floating-point flags."""
     found = Counter(tuple(flag for flag in FpFlag if flag in (one.entry.flags or ())) for one in rules)
     rows = sorted(found.items(), key=lambda item: (-item[1], item[0]))
     lines = [f"| {' '.join(f'`{flag}`' for flag in flags) or 'none'} | {count:,} |" for flags, count in rows]

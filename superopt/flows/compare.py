@@ -1,6 +1,6 @@
 """Compare two models: `superopt.compare` and `superopt compare`.
 
-Both models are timed in alternation. Their outputs are compared on the same inputs. The models need not come from superopt.
+The two models are timed alternately. Their outputs are compared on the same inputs. The models need not come from superopt.
 """
 
 from __future__ import annotations
@@ -125,7 +125,9 @@ def _require_same_interface(first: Session, second: Session) -> None:
 def _differences(
     sessions: Sequence[Session], sizes: Sequence[Mapping[str, int]], source: InputSource, seed: int
 ) -> Iterator[list[OutputDifference]]:
-    """Yield the differences between the outputs of the two models, for each of a few sets of input values at each of the sizes.
+    """Run both models on a few sets of input values at each of the sizes, and yield the differences between their outputs.
+
+    Each yielded list contains the differences for one set of input values.
 
     Raises:
         CheckFailedError: The second model does not run, or an output has a different type or shape in the second model.

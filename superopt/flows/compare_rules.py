@@ -1,8 +1,8 @@
 """Comparison of a file of rules with another set of rules: which rules of each set follow from the other set, and how.
 
 Every rule of the file gets a result. A rule with a counterexample on random instances is wrong, and nothing is derived from a
-wrong rule. A derived rule is still tested on a few random instances. Each rule is considered only where both of its sides are
-well typed. The conditions that are added for this reason are printed.
+wrong rule. A derived rule is still tested on a few random instances. Each rule is restricted to ranks and sizes at which both
+of its sides are well typed. The conditions that express this restriction are printed.
 """
 
 from __future__ import annotations
@@ -131,8 +131,8 @@ class FileComparison:
     """The result of a comparison of a file of rules with another set of rules.
 
     Attributes:
-        theirs: For each equality of the file, whether it follows from the set.
-        ours: For each equality of the set, whether it follows from the file.
+        theirs: The result for each equality of the file: whether the equality follows from the set.
+        ours: The result for each equality of the set: whether the equality follows from the file.
     """
 
     theirs: tuple[Finding, ...]
@@ -144,7 +144,7 @@ class FileComparison:
         return tuple(f for f in self.theirs if f.word == UNREADABLE)
 
     def totals(self) -> Mapping[str, int]:
-        """Return the number of the file's equalities for each possible result, such as "follows" or "wrong"."""
+        """Return a mapping from each result, such as "wrong", to the count of the file's equalities with this result."""
         counts = Counter(f.word for f in self.theirs)
         return {word: counts[word] for word in (FOLLOWS, NOTATION, CONSTANT, PARTLY, OPEN, WRONG, UNREADABLE)}
 
@@ -228,9 +228,10 @@ def compare_rules(
     seed: int = 0,
     progress: Callable[[Finding], None] = lambda _: None,
 ) -> FileComparison:
-    """Derive the file's rules from `rules`, and the rules of `backwards` from those rules of the file that are not refuted.
+    """Derive the rules of a file from `rules`, and derive the rules in `backwards` from the rules of the file.
 
-    All derivations may also use the rules in `notation`, such as definitions of operators by other operators.
+    `lines` contains the rules of the file. Nothing is derived from a rule of the file that is refuted. All derivations may also
+    use the rules in `notation`, such as definitions of operators by other operators.
     """
     laws = Laws([*rules, *notation])
     theirs: list[Finding] = []
@@ -330,7 +331,7 @@ def _proved(finding: Finding, rule: Rule, seed: int) -> Finding:
 
 
 def choose_laws(*, given: Path | None = None, core_alone: bool = False, axioms_alone: bool = False) -> list[Rule]:
-    """Return the rules to derive from: the axioms, the rules of a file, or the stored rules.
+    """Return the rules from which other rules are derived: the axioms, the rules of a file, or the stored rules.
 
     If `core_alone` is True, return only the stored core rules, which together imply all stored rules.
 

@@ -11,7 +11,7 @@ from superopt.report.difference import ModelDifference, NodeSummary, WeightSumma
 
 
 def diff_models(first: Source, second: Source) -> ModelDifference:
-    """Return which nodes and weights of two models are the same, and which only one of the models has.
+    """Return a report of the nodes and weights that two models share, and of those that only one of the models contains.
 
     Nodes are paired by the names of their first outputs, and initializers by their names. superopt keeps these names.
 
@@ -42,7 +42,10 @@ def diff_models(first: Source, second: Source) -> ModelDifference:
 
 
 def _nodes(model: Model) -> tuple[dict[tuple[str, str], NodeSummary], dict[tuple[str, str], str]]:
-    """Return the nodes and their digests. The keys are pairs: the path of a node's graph, and the name of its first output."""
+    """Return a mapping to the nodes and a mapping to their digests.
+
+    A key is a pair (path of the node's graph, name of the node's first output).
+    """
     nodes: dict[tuple[str, str], NodeSummary] = {}
     digests: dict[tuple[str, str], str] = {}
     for key, node, digest in comparable_nodes(model):
@@ -53,7 +56,10 @@ def _nodes(model: Model) -> tuple[dict[tuple[str, str], NodeSummary], dict[tuple
 
 
 def _weights(model: Model) -> tuple[dict[tuple[str, str], WeightSummary], dict[tuple[str, str], str]]:
-    """Return the initializers and the digests of their elements. The keys are pairs: the path of the graph, and the name."""
+    """Return a mapping to the initializers and a mapping to the digests of their elements.
+
+    A key is a pair (path of the initializer's graph, name of the initializer).
+    """
     weights: dict[tuple[str, str], WeightSummary] = {}
     digests: dict[tuple[str, str], str] = {}
     for key, tensor, digest in comparable_initializers(model):

@@ -51,7 +51,8 @@ class Example:
 class Explanation:
     """A stored rule with the conditions on its sizes and attributes, the steps of its proof, and an example.
 
-    `typing` contains the conditions under which the left side is well typed, and `conditions` the rule's own preconditions.
+    `typing` contains the conditions under which the left side is well typed. `conditions` contains the rule's own
+    preconditions.
     """
 
     stored: StoredRule

@@ -1,9 +1,9 @@
 """Export rules to other tools: as a module of onnxscript rewrite rules, or as pairs of ONNX functions for onnxsim.
 
 The ONNX pattern of a rule consists of the nodes that compute the rule's left side at one choice of sizes. The method `check` of
-an onnxscript rule tests all conditions on sizes and attributes when a match is found. A pair of functions cannot test anything.
-So only rules without conditions are exported as pairs, and their attributes must be constant or copied. Each pair is tested
-with broadcast operands of many ranks.
+an onnxscript rule tests all conditions on sizes and attributes when a match is found. A pair of functions cannot test
+conditions. So only rules without conditions are exported as pairs, and each attribute of a replacement must be a constant or be
+copied from the pattern. Each pair is tested with broadcast operands of many ranks.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def export(rules: Sequence[Rule], form: str) -> ExportedRules:
 
 
 def reasons(exported: ExportedRules) -> list[tuple[str, int]]:
-    """Return each reason why rules were left out, with the number of these rules. The most frequent reason comes first."""
+    """Return pairs (reason why rules were left out, count of these rules), the most frequent reason first."""
     return Counter(reason for _, reason in exported.left_out).most_common()
 
 

@@ -8,7 +8,7 @@ rule. The results of all tasks are merged in the order of the universes. So the 
 Next, rules that other rules imply leave the core (the minimal rule set). Three kinds of rules are proved without enumeration:
 definitions of composite operators, algorithms such as Winograd's, and generalised mutants. (A mutant equals an operator at some
 output positions.) Each rule gets the floating-point flags that it needs. Finally, rules are generated in the same way from the
-traits and axioms of each operator. This step can be run for one operator alone.
+traits and axioms of each operator. This last step can also be run for a single operator.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ class Generation:
         counts: The counts of terms and rules for each universe (a vocabulary of operators from which terms are built).
         rules: The rules.
         undecided: Equations that were neither proved nor refuted.
-        stages: The processor seconds of each stage, over all processes.
-        elapsed: The wall-clock seconds.
-        peak_bytes: The largest memory of one process.
+        stages: The CPU time of each stage in seconds, over all processes.
+        elapsed: The wall-clock time in seconds.
+        peak_bytes: The peak memory of the process that used the most memory.
         total_bytes: An upper bound on the memory of all processes together.
         processes: The number of worker processes besides this process.
         resumed: The number of tasks whose results were already stored.
@@ -212,7 +212,7 @@ def _of_operators(
 ) -> tuple[tuple[Findings, ...], tuple[FoundRule, ...], float]:
     """Find and store the rules that the traits and axioms of the operators give, and that other stored rules do not imply.
 
-    Returns the results of all tasks, the rules, and the processor seconds for removing redundant rules. The rules of one
+    Returns the results of all tasks, the rules, and the CPU time in seconds for removing redundant rules. The rules of one
     operator do not depend on the other operators in `names`.
     """
     if not names:
@@ -294,7 +294,7 @@ def _write_refuted(findings: Sequence[Findings], folder: Path | None) -> None:
 def _pruned(equalities: Sequence[Equality], tasks: Tasks) -> tuple[list[Equality], float]:
     """Move equalities that other equalities imply from the core rules (a minimal set) to the search rules.
 
-    Returns all equalities, and the processor seconds in all processes.
+    Returns all equalities, and the CPU time in seconds, over all processes.
     """
     started = time.process_time()
     found, elsewhere = demote_derivable(equalities, tasks, discovery_code_version())

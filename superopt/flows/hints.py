@@ -33,8 +33,8 @@ class RunFacts:
         accepted: Whether the rewritten model is returned.
         cut_short: Whether the search ended before every part was searched.
         seconds: The seconds of the search.
-        improvements: Pairs of two numbers: the seconds since the start of the search, and the predicted seconds per run that
-            the best result saves from then on.
+        improvements: A pair of numbers for each improvement of the best result: the time of the improvement, in seconds since
+            the start of the search, and the predicted seconds that the improved result saves per run.
         measured: The number of candidates for parts of the model that were measured.
         refused: The number of improvements that were found but not used, by reason.
         noise: The noise of the last comparison of whole models, as a share, or 0 if nothing was compared.
@@ -62,13 +62,16 @@ class RunFacts:
 
     @property
     def found_at(self) -> float:
-        """The seconds after which the best result of the search saved as much as the final result."""
+        """The seconds of search after which the best result already saved as much as the final result."""
         later = itertools.takewhile(lambda improvement: improvement[1] >= self.saved, reversed(self.improvements))
         return min((seconds for seconds, _ in later), default=0.0)
 
     @property
     def saved_early(self) -> float:
-        """The predicted seconds per run that the best result after `REPORT.late_improvement_share` of the search time saves."""
+        """The predicted seconds per run that the best early result saves.
+
+        Results are early until the share `REPORT.late_improvement_share` of the search time has passed.
+        """
         until = REPORT.late_improvement_share * self.seconds
         return next((saved for seconds, saved in reversed(self.improvements) if seconds <= until), 0.0)
 
@@ -76,14 +79,14 @@ class RunFacts:
     def is_still_improving(self) -> bool:
         """Whether the search ended early, and found a part of its gain late.
 
-        A run that measured nothing read the results of an earlier search. The times of these results are not known, so the
-        value is False.
+        If a run measured nothing, its results come from an earlier search, and the times at which they were found are not
+        known. In this case, the value is False.
         """
         return self.cut_short and self.measured > 0 and self.saved - self.saved_early > REPORT.min_hint_share * self.saved
 
 
 def refused_improvements(outcomes: Sequence[ModelOutcome], searched: SearchedModel) -> dict[str, int]:
-    """Return how many improvements of a search were found but not used, by reason.
+    """Return a mapping from each reason why improvements were found but not used to the count of these improvements.
 
     A candidate (a whole model) counts if it failed the check, or was not faster by more than the noise and the margin. An
     improvement of a part of the model counts if its weights are too large, or if it does not make the whole model faster.
@@ -201,7 +204,7 @@ def _hints_by_coverage(uncovered: Sequence[UncoveredNodes], dimensions: Sequence
 
 
 def _newer_operators(islands: Sequence[Segment], opset: int) -> tuple[int, list[str]] | None:
-    """Return a newer opset, and the operators of this opset that equal terms of the model and that the given opset lacks.
+    """Return a newer opset, and operators that this opset contains, that `opset` lacks, and that equal terms of the model.
 
     Returns None if there are no such operators.
     """

@@ -1,4 +1,4 @@
-"""Inspect a model: what superopt understands of it. Nothing is searched, and the model is run only on request."""
+"""Inspect a model: report which parts superopt can rewrite. Nothing is searched, and the model is run only on request."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from superopt.verification.contents import content_digest
 
 
 def inspect_model(source: Source, *, shapes: Sequence[Mapping[str, int]] = (), time: bool = False) -> Inspection:
-    """Return what superopt understands of a model.
+    """Return a report of the parts of a model that superopt can rewrite (islands), and of the nodes that it cannot rewrite.
 
     Args:
         source: The model, in any form that `superopt.optimize` accepts.
         shapes: Sizes of the dynamic dimensions by name. The other dimensions have the default sizes of `superopt.optimize`.
-        time: Whether to measure the share of the run time that nodes outside the islands take, on one thread of the CPU.
+        time: Whether to measure, on one CPU thread, the share of the run time that nodes outside the islands take.
 
     Raises:
         ModelNotFoundError, InvalidModelError: The model cannot be loaded.

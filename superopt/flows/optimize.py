@@ -128,7 +128,7 @@ def optimize(
             `torch.onnx.ONNXProgram` that `torch.onnx.export(..., dynamo=True)` returns.
         provider: "cpu", "cuda" or "tensorrt".
         budget: The seconds that the search may take, or a text such as "60s" or "2m". Checking and comparing candidates take
-            additional time. By default, the budget is 10 seconds, or up to 30 seconds for a model of several hundred nodes, a
+            additional time. By default, the budget is 20 seconds, or up to 30 seconds for a model of several hundred nodes, a
             model with a long run time, or a slow machine.
         seed: The seed of every random choice.
         threads: The CPU threads of a session. By default, all cores, as in ONNX Runtime. The search times single nodes on one
@@ -165,8 +165,8 @@ def optimize(
             error of the predictions.
         allow_contrib: Allow operators that only ONNX Runtime has (docs/contrib.md).
         opset: The opset of a rewritten model. It must not be older than the opset of the given model. The rewritten model may
-            have all operators of this opset. If the given model is returned, its opset does not change.
-        metadata: Write the version of superopt, the content digest of the original, the floating-point mode, and the numbers of
+            contain all operators of this opset. If the given model is returned, its opset does not change.
+        metadata: Write the version of superopt, the content digest of the original, the floating-point mode, and the counts of
             rules and rewrites to the metadata of a rewritten model.
         stop: An event that another thread or a signal handler may set to end the search. The best candidate so far is then
             checked and compared briefly. If the candidate is not accepted, the given model is returned.
@@ -177,7 +177,8 @@ def optimize(
             `superopt.runtime.session`.
         ProviderError, RuntimeMissingError: The provider, or ONNX Runtime, is not installed.
         ExampleError: An example cannot be read, or does not fit the model.
-        FixedInputError: `fix` names no input or dimension, or a value does not fit the input, or differs from an example.
+        FixedInputError: A name in `fix` is neither an input nor a dimension, or a value does not fit its input or differs from
+            an example.
         ProfileError: The file is not a device profile, or is a profile of a different execution provider.
         OpsetError: The model cannot be converted to the opset.
         StoreError: A stored rule, or a rule of `rules`, lacks a valid proof.
@@ -275,10 +276,10 @@ def search(prepared: PreparedModel, outcomes: Sequence[ModelOutcome]) -> Iterato
     The caller adds the outcome of each candidate to `outcomes`, and stops the iteration when a candidate is accepted. A
     candidate without any rewrites means that no improvement was found.
 
-    Up to two further searches follow while candidates fail the numerical check. The first further search omits algorithms whose
-    error may exceed the tolerance, if the failed search used such algorithms. The second further search omits these algorithms
-    too, and steps that may spread NaN and infinities of an input to more elements, if the failed search used such steps. Each
-    further search gets a third of the budget.
+    While candidates fail the numerical check, up to two further searches follow, each with a third of the budget. The first
+    further search is made if the failed search used algorithms whose error may exceed the tolerance. It omits these algorithms.
+    The second further search is made if the failed search used steps that may spread NaN and infinities of an input to more
+    elements. It omits these steps and the algorithms.
     """
     searched = SearchedModel(ImprovedModel(prepared.start), failed=prepared.failed)
     if prepared.first.refused or prepared.failed:
@@ -321,8 +322,8 @@ def search_prepared_model(
 ) -> SearchedModel:
     """Search for rewrites of the model with the given rules, for at most `budget` seconds, and return the result.
 
-    `before` is the result of the previous search. If `strict` is True, the search does not conclude that a value is finite from
-    the assumption that inputs have ordinary magnitudes.
+    `before` is the result of the previous search. The search usually assumes that inputs have ordinary magnitudes, to conclude
+    that values are finite. If `strict` is True, it does not use this assumption.
     """
     settings, phases, charts, start = prepared.settings, prepared.phases, prepared.charts, prepared.start
     share = 0.0 if settings.allow_contrib else OPTIMIZATION.contrib_budget_share
@@ -377,10 +378,10 @@ def search_prepared_model(
 
 
 def ratio_in_context(prepared: PreparedModel) -> Callable[[Model, Model], tuple[float, float]] | None:
-    """Return a function that times two whole models in turns.
+    """Return a function that times two whole models alternately.
 
     The function returns the confidence interval of the first model's time divided by the second model's time. The first seconds
-    of such timing do not count as search time, so that a search finds the same results with and without the timing.
+    of this timing do not count as search time, so that a search finds the same results with and without the timing.
 
     Returns None if times are predicted, or if the model is large, runs long or takes long to open.
     """
@@ -436,9 +437,9 @@ def candidates_to_judge(
     model without rewrites. If all improvements together are too small to compare, or the search found none, a single candidate
     without rewrites is yielded.
 
-    Rules named in `doubtful` may have rounding errors that are too large. If the search has steps of such rules, no candidate
-    follows a candidate that failed the numerical check, because other candidates would have such steps too. The iteration also
-    ends if checking and timing the candidates has taken too long.
+    Rules named in `doubtful` may have rounding errors that are too large. If the search used such rules, no candidate follows a
+    candidate that failed the numerical check, because the remaining candidates would contain steps of such rules too. The
+    iteration also ends if checking and timing the candidates has taken too long.
     """
     check_first = has_steps_of(doubtful, *searched.orders)
     choices = () if negligible_share(prepared, searched) else prepared_gain_choices(prepared, searched, outcomes)
@@ -481,7 +482,7 @@ def prepared_gain_choices(
 
 
 def negligible_share(prepared: PreparedModel, searched: SearchedModel) -> float:
-    """Return the share of the run time that all improvements save by the cost model, if this share is too small to measure.
+    """Return the share of the run time that all improvements save according to the cost model, if it is too small to measure.
 
     Otherwise, the result is 0.
     """
@@ -498,7 +499,7 @@ def accept_or_reject_candidate(
 ) -> ModelOutcome:
     """Check the candidate numerically, compare its speed with the original's speed, and return the outcome.
 
-    `outcomes` has the outcomes of earlier candidates.
+    `outcomes` contains the outcomes of earlier candidates.
     """
     spent = outcomes[-1].spent if outcomes else JudgingSeconds()
     if not candidate.passes and candidate.model is None:
@@ -607,7 +608,7 @@ class RunExplanation:
 
 
 def explain(prepared: PreparedModel, facts: RunFacts) -> RunExplanation:
-    """Return where the time of the model goes, what cannot be rewritten, what was refused, and what the user can do next.
+    """Return an explanation: where the time goes, what cannot be rewritten, what was refused, what the user can do next.
 
     The nodes of the model are timed briefly, unless a stop was requested, or a faster model was found and sessions take long to
     open.
@@ -629,7 +630,7 @@ def explain(prepared: PreparedModel, facts: RunFacts) -> RunExplanation:
 
 
 def unused_options(settings: OptimizationSettings) -> dict[str, str]:
-    """Return the options that may lead to a gain and were not given, each with its effect."""
+    """Return a mapping from each option that may lead to a gain and was not given to its effect."""
     unused = {}
     if not settings.tune and settings.prices is None:
         unused["--tune"] = "finds faster settings of the session"

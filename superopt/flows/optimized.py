@@ -92,7 +92,7 @@ class Optimized(Generic[M_co]):
         return card_svg(page_content(self, profiled=False))
 
     def _repr_html_(self) -> str:
-        """Return the page in a frame, for notebooks. The models are not run for this page."""
+        """Return the page about the optimization as HTML in a frame, for notebooks. The models are not run for this page."""
         from superopt.flows.report_page import page_content
         from superopt.report.html.rendering import framed_html
 
@@ -102,7 +102,7 @@ class Optimized(Generic[M_co]):
         """Write the model to `path`.
 
         Tensors go into the data file `<stem>-<digest>.data` beside `path` if some tensors were external, or if all tensors
-        together are too large for one file. Readers see both files change in one step (docs/files.md).
+        together are too large for one file. For programs that read the files, both files change in one step (docs/files.md).
 
         Raises:
             TargetError: The model cannot be written. Existing files are not changed.
@@ -124,9 +124,9 @@ def result(
     embed: bool,
     metadata: bool = False,
 ) -> Optimized[Model | ModelProto | bytes | ExportedProgram]:
-    """Return the result of an optimization. Its model has the type of the model `given` by the caller.
+    """Return the result of an optimization. Its model has the type of `given`, which is the model that the caller passed.
 
-    The model is an `onnx_ir.Model` if `given` is a path or an open file. If `embed` is True, the session settings that tuning
+    If `given` is a path or an open file, the model is an `onnx_ir.Model`. If `embed` is True, the session settings that tuning
     found are written to the model's metadata. If `metadata` is True and the model was rewritten, its provenance is written to
     the metadata too.
 
@@ -145,9 +145,10 @@ def result(
 def model_in_given_form(
     given: object, loaded: Loaded, model: Model
 ) -> tuple[Model | ModelProto | bytes | ExportedProgram, Path | None]:
-    """Return the model in the type of the model `given` by the caller, and a file that contains exactly this model.
+    """Return the model in the type of `given`, and a file that contains exactly this model.
 
-    The model stays an `onnx_ir.Model` if `given` is a path or an open file. The file is None if there is no such file.
+    `given` is the model that the caller passed. If it is a path or an open file, the returned model is an `onnx_ir.Model`. The
+    returned file is None if no file contains exactly this model.
     """
     changed = model is not loaded.model
     if isinstance(given, ModelProto | bytes):

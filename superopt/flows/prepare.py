@@ -137,8 +137,8 @@ class PreparedModel:
         start: The model that is searched. Its functions are inlined, its inputs and sizes are fixed as requested, branches
             with known conditions are inlined, it has the requested opset, and its constants are folded.
         weight_budget: The bytes by which the weights of `start` may grow.
-        runs: How often each control flow body of the model runs.
-        rules: The stored rules. Empty if no part of the model can be rewritten.
+        runs: How often each control flow body (such as the body of a Loop) runs in one run of the model.
+        rules: The stored rules and the user's rules. Empty if no part of the model can be rewritten.
         islands: The number of islands (the regions that a search can rewrite), and the number of nodes in them.
         assumptions: The assumptions about dynamic dimensions.
         specialization: The fixed inputs and sizes, and the branches that were inlined.

@@ -55,7 +55,7 @@ def profile(
     merged: Sequence[str | os.PathLike[str]] = (),
     progress: Listener | None = None,
 ) -> Profile:
-    """Measure a device of this machine, and return all measurements of the device in the time cache.
+    """Measure a device of this machine, and return a profile made from all measurements of the device in the time cache.
 
     The device's roofline (its rates of arithmetic and memory traffic) is measured unless the time cache contains it.
 
@@ -65,7 +65,8 @@ def profile(
         threads: The CPU threads of a session.
         shapes: Sizes of the dynamic dimensions, as in `superopt.optimize`.
         cache: The file of measured times. By default, it is a file in the user's cache folder.
-        merged: Files of device profiles whose times are added to the cache. Times of the same device are part of the result.
+        merged: Files of device profiles whose times are added to the cache. Times of the measured device are part of the
+            result.
         progress: Receives progress reports.
 
     Raises:

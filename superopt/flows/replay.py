@@ -1,7 +1,7 @@
 """Replay a certificate: apply the rewrites of an optimization to another model with the same graph, without a search.
 
 The other model usually has the same nodes and different weights, because it was trained further. A rewrite is applied where the
-nodes compute the recorded terms, and where the floating-point mode permits each step for the values of the present weights
+nodes compute the recorded terms, and where the floating-point mode permits each step for the weights of the other model
 (`superopt.search.replay`). The weights of the result are computed from the weights of the other model. The numerical check of
 `superopt.optimize` compares the result with the other model.
 """
@@ -127,8 +127,7 @@ def replay(
     Nothing is searched, and nothing is timed unless `compare` is set. A recorded rewrite is applied to each segment (a part of
     the model) that computes the recorded terms. A rewrite is left out if a segment computes different terms, for example
     because a number in the model changed. It is also left out if the floating-point mode does not permit one of its steps for
-    the values of the present weights. If no rewrite can be applied, the result is the given model. The report gives the
-    reasons.
+    the weights of the given model. If no rewrite can be applied, the result is the given model. The report gives the reasons.
 
     The fixed inputs, sizes, opset and floating-point mode are those of the certificate. The result has the type of the given
     model. For a path or an open file, the result is an `onnx_ir.Model`.
@@ -150,7 +149,8 @@ def replay(
     Raises:
         CertificateError: The certificate cannot be read.
         CheckFailedError: The outputs of the result differ from the outputs of the given model.
-        DimensionError, FixedInputError, OpsetError: The model lacks an input, a dimension or the opset of the certificate.
+        DimensionError, FixedInputError: The model lacks an input or a dimension that the certificate names.
+        OpsetError: The model cannot be converted to the opset of the certificate.
         ModelNotFoundError, InvalidModelError, ExampleError, ProviderError, RuntimeMissingError, StoreError, ValueError: See
             `superopt.optimize`.
     """
@@ -239,7 +239,7 @@ MADE_ELSEWHERE = "a rewrite that was not applied makes some of its nodes"
 """Reasons why a recorded segment is not found in the model."""
 
 _Located: TypeAlias = "tuple[RewrittenNodes, Segment]"
-"""A segment of the certificate, and the equal segment of the model."""
+"""A pair: a segment of the certificate, and the equal segment of the model."""
 
 
 @dataclass(eq=False)
@@ -257,7 +257,7 @@ class _Replaying:
     left: dict[str, list[tuple[str, ...]]] = field(default_factory=dict)
 
     def rewritten(self) -> tuple[Passes, Model | None]:
-        """Return the applied rewrites of each pass, and the rewritten model, or None if nothing is rewritten."""
+        """Return the applied rewrites of each pass, and the rewritten model. The model is None if nothing is rewritten."""
         prepared, passes = self.prepared, list[tuple[Gain, ...]]()
         if why := prepared.first.refused or prepared.failed:
             for one in self.recorded.passes:
@@ -309,10 +309,11 @@ class _Replaying:
             yield from self._permitted(rewrite, equal, steps)
 
     def _permitted(self, rewrite: Rewrite, equal: list[_Located], steps: StepReplay) -> Iterator[Gain]:
-        """Yield the rewrite of the segments for which the floating-point mode permits every step at the present weights.
+        """Yield the rewrite for those segments in `equal` for which the floating-point mode permits every step.
 
-        Facts about all segments are joined first, as in a search. If the steps are not permitted for all segments together,
-        each segment is tried by itself.
+        Whether a step is permitted depends on the model's weights. All segments are tried together first, with joined facts
+        about their values, as in a search. If a step is not permitted for all segments together, each segment is tried by
+        itself.
         """
         taken = tuple(Step(step.rule, step.roots, step.replacements) for step in rewrite.steps)
         found = SearchResult(rewrite.after, taken, 0.0, 0.0, 0, "")
@@ -346,7 +347,7 @@ class _Parts:
         self._taken = set[object]()
 
     def named(self, place: RewrittenNodes) -> Segment | None:
-        """Return the segment with the nodes of this place, or None if the nodes are not all in one island of the model."""
+        """Return the segment that consists of the nodes in `place`, or None if the nodes are not all in one island."""
         found = [self._nodes.get((place.scope, name)) for name in place.nodes]
         known = [one for one in found if one is not None]
         if not known or len(known) < len(found) or len({number for number, _, _ in known}) > 1:

@@ -56,7 +56,7 @@ def reason_details(*, apart: bool, found: int, taken: int, too_large: int, small
         found: The number of segments for which an improvement was found.
         taken: The number of segments whose improvements are in the reported candidate model.
         too_large: The number of improvements that are not in the candidate model because the weights would grow too much.
-        small: The share of the run time that all improvements save, if it is too small to try them. Otherwise 0.
+        small: The share of the run time that all improvements save, if it is too small to measure. Otherwise 0.
     """
     sessions = ", both in tuned sessions" if apart else ""
     some = taken < found and not small
@@ -108,7 +108,7 @@ def session_tuning(tuning: Tuning | None) -> SessionTuning | None:
 
 
 def run_environment(device: Device) -> RunEnvironment:
-    """Return the hardware and the versions for which the measurements hold."""
+    """Return the device and the versions of software with which the models were measured."""
     versions = {name: version_of(name) for name in ("superopt", "onnx", "onnx-ir", "numpy")}
     versions |= {"onnxruntime": runtime().__version__, "python": platform.python_version()}
     provider = f"{device.provider}, CUDA graph" if device.cuda_graph else device.provider
@@ -124,13 +124,13 @@ def version_of(package: str) -> str:
 
 
 def operator_counts(before: Model, after: Model) -> dict[str, tuple[int, int]]:
-    """Return, for each operator, the number of its nodes in both models."""
+    """Return a mapping from each operator to the count of its nodes in the first model and in the second model."""
     first, second = (Counter(node.op_type for node in all_nodes(model)) for model in (before, after))
     return {name: (first[name], second[name]) for name in first | second}
 
 
 def changed_counts(before: Model, after: Model | None) -> dict[str, tuple[int, int]]:
-    """Return the operators whose numbers of nodes change, each with the numbers before and after, the largest change first."""
+    """Return a mapping from each operator whose node count changes to the counts before and after, the largest change first."""
     if after is None:
         return {}
     changed = {name: pair for name, pair in operator_counts(before, after).items() if pair[0] != pair[1]}

@@ -37,7 +37,10 @@ UNTIMED = "The operators were not timed."
 
 @dataclass(frozen=True)
 class PageFiles:
-    """The files that a page names in its commands, and the command that repeats the optimization. Empty texts are left out."""
+    """The files that a page names in its commands, and the command that repeats the optimization.
+
+    A page does not show a field that is an empty text.
+    """
 
     target: str = ""
     certificate: str = ""
@@ -120,7 +123,7 @@ def _title(gain: Gain) -> str:
 def _times(
     before: Model, after: Model, report: Report, sizes: Sequence[Mapping[str, int]], source: InputSource
 ) -> tuple[dict[str, tuple[float, float]], str]:
-    """Return the seconds of each operator in both models, and a note for the reader."""
+    """Return a mapping from each operator to its seconds in both models, and a note for the reader."""
     device = Device("cpu", report.environment.threads)
     if report.tuning is not None:
         device = with_choices(device, report.tuning.chosen)

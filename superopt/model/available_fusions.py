@@ -1,4 +1,6 @@
-"""Operators that may replace terms: fusions in the model's opset or in ONNX Runtime's own domains, and recognized operators."""
+"""Select the fusion rules that a model may use, at its opset or in ONNX Runtime's own domains, and the operators of the algebra
+that a single ONNX operator computes.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,9 @@ def contrib_fusions() -> tuple[Rule, ...]:
 
 
 def recognizable_operators(*, allow_contrib: bool) -> tuple[str, ...]:
-    """Return, in alphabetical order, the operators of the algebra that a single ONNX operator computes.
+    """Return the names of the algebra's operators that a single ONNX operator computes, in alphabetical order.
 
-    If `allow_contrib` is False, ONNX operators of non-standard domains do not count.
+    If `allow_contrib` is False, only ONNX operators of the standard domain count.
     """
     return tuple(
         spec.name
@@ -41,7 +43,9 @@ def newest_opset() -> int:
 
 
 def exists_at_opset(name: str, opset: int) -> bool:
-    """Return whether the ONNX standard has the operator at this opset. Operators of other domains have a dot in their name."""
+    """Return whether the ONNX standard has the operator at this opset. Return False for a name with a dot, because such an
+    operator is in a non-standard domain.
+    """
     try:
         return "." not in name and bool(schema_of(name, opset))
     except ShapeError:

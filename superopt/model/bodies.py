@@ -40,9 +40,9 @@ _EVENT = "_kernel_time"
 
 
 def control_flow_graphs(model: Model) -> dict[Scope, ir.Graph]:
-    """Return the top graph and the bodies of standard control flow nodes. The key of a graph is its location (see `Scope`).
+    """Return a mapping from locations (see `Scope`) to graphs: the top graph and the bodies of standard control flow nodes.
 
-    A body comes after the graph that contains the body.
+    In the mapping, a body comes after the graph that contains the body.
     """
     return dict(_graphs(model.graph, TOP))
 
@@ -66,11 +66,11 @@ def count_body_runs(
     source: InputSource = DRAWN,
     seconds: float = MODEL.body_run_seconds,
 ) -> dict[Scope, float]:
-    """Return how often each control flow body runs in one run of the model, by the body's location.
+    """Return a mapping from the location of each control flow body to how often the body runs in one run of the model.
 
-    The model is run on inputs from `source`, and the executed nodes are counted in ONNX Runtime's trace. The result is the mean
-    over the inputs. The model is run on at least one input, and no further run starts after `seconds` seconds. Inputs on which
-    the model fails do not count. Bodies without nodes are left out. A body that never runs has the count 0.
+    The model is run on inputs from `source`, and the executed nodes are counted in ONNX Runtime's trace. Each count is the mean
+    over these inputs. The model is run at least once, and no further run starts after `seconds` seconds. Inputs on which the
+    model fails do not count. Bodies without nodes are left out. A body that never runs has the count 0.
 
     Raises:
         InvalidModelError: ONNX Runtime cannot load the model.

@@ -1,9 +1,9 @@
 """Decide which values are booleans when terms are written as ONNX nodes.
 
 In the algebra, a condition is the number 0 or 1. In ONNX, a condition is a boolean. The schema of an ONNX operator gives the
-types of its inputs and outputs. Operators that only move elements pass booleans on. Operators that compute with numbers take
-numbers, and operators that require a condition take a boolean. If an operand does not have the type that the operator takes, a
-Cast is added.
+types of its inputs and outputs. An operator that only moves elements returns booleans if its input contains booleans. Operators
+that compute with numbers take numbers, and operators that require a condition take a boolean. If an operand does not have the
+type that the operator takes, a Cast is added.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CARRIERS = MOVERS | {"And", "Or", "Not"}
 
 
 def resolve_booleans(schema: OpSchema, given: Sequence[bool | None], outputs: int) -> tuple[list[bool | None], list[bool]]:
-    """Return whether each input must be boolean, and whether each output is boolean.
+    """Return two lists: whether each input must be boolean, and whether each output is boolean.
 
     Args:
         schema: the schema of the operator.
@@ -52,7 +52,8 @@ def resolve_booleans(schema: OpSchema, given: Sequence[bool | None], outputs: in
 def _boolean(schema: OpSchema, types: frozenset[str], given: Sequence[bool]) -> bool:
     """Return whether the inputs that share one type parameter of the schema must be boolean.
 
-    The schema allows the types in `types` for these inputs. `given` says which of the inputs are boolean before any cast.
+    The schema allows the types in `types` for these inputs. `given` says for each of these inputs whether it is boolean before
+    any cast.
     """
     if types == {BOOLEAN}:
         return True

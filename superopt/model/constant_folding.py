@@ -1,6 +1,6 @@
 """Constant folding: store values that do not depend on the model's inputs as weights.
 
-Such values occur because exporters write shape computations even where shapes are fixed.
+Many models contain such values, because exporters write shape computations even where shapes are fixed.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ def fold_known_values(model: Model, chart: Model | None = None) -> Model:
     """Return the model with the results of shape and constant computations stored as weights, under the same names.
 
     Without constant folding, a shape computation would keep its input alive and split islands (the regions that a search
-    rewrites). The model is returned unchanged if it has dynamic dimensions, no such computations, or an IR version below 4.
-    `chart` is an `analysis_copy` of the model, if the caller has one.
+    rewrites). The model is returned unchanged if it has dynamic dimensions, an IR version below 4, or no shape or constant
+    computations. `chart` is an `analysis_copy` of the model, if the caller has one.
     """
     if dynamic_dimension_names(model) or model.ir_version < OVERRIDABLE_SINCE:
         return model

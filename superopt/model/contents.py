@@ -1,4 +1,4 @@
-"""The nodes and initializers of a model in a form that can be compared with the nodes and initializers of another model."""
+"""Compute keys and digests of a model's nodes and initializers, so that two models can be compared."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def comparable_nodes(model: Model) -> Iterator[tuple[Key, ir.Node, str]]:
     """Yield every node with a key and a digest. The nodes of control flow bodies and of local functions are included.
 
     The key contains the name of the node's first output. The digest covers the operator, the attributes, and the names of
-    inputs and outputs. Bodies of control flow are not part of the digest, because their nodes are yielded too. The name of the
-    node, its doc string and the version of its operator are not part of the digest.
+    inputs and outputs. The digest does not cover bodies of control flow, because the nodes of bodies are yielded too. The
+    digest does not cover the node's name, its doc string or the version of its operator either.
     """
     for path, graph in _graphs(model):
         for node in graph:

@@ -12,10 +12,11 @@ from superopt.policy import MODEL
 
 
 def convert_opset(model: Model, opset: int) -> Model:
-    """Return an equivalent model at the given opset of the standard operators, or `model` itself if `model` has this opset.
+    """Return an equivalent model at the opset `opset` of the standard operators, or `model` itself if it already has this
+    opset.
 
-    Names, metadata and operators of other domains do not change, and the weights are the same tensors. The IR version is the
-    oldest version that supports the opset, or the model's own version if the model's version is newer.
+    Names, metadata and operators of non-standard domains do not change, and the weights are the same tensors. The IR version is
+    the oldest version that supports the opset, or the model's own version if the model's version is newer.
 
     Raises:
         OpsetError: the opset is older than the model's opset or is not known, or the model cannot be converted.
@@ -60,7 +61,7 @@ def _without_weights(model: Model) -> tuple[Model, dict[str, ir.TensorProtocol]]
 
 
 def _restore(model: Model, weights: dict[str, ir.TensorProtocol]) -> None:
-    """Turn each input that has the name of a weight back into this weight."""
+    """Turn each input whose name is in `weights` back into a weight."""
     graph = model.graph
     values = [value for value in graph.inputs if value.name in weights]
     for value in values:

@@ -68,7 +68,7 @@ class OperatorShare:
 
 
 def operator_shares(chart: Chart, seconds: Mapping[int, float]) -> tuple[OperatorShare, ...]:
-    """Return each operator's share of the run time, the largest share first. `seconds` is a result of `node_seconds`.
+    """Return each operator's share of the run time, the largest share first. `seconds` is the result of `node_seconds`.
 
     The result is empty if the model could not be timed.
     """
@@ -134,13 +134,14 @@ def _is_sized(value: ir.Value, views: Views) -> bool:
 def node_seconds(
     model: Model, device: Device, sizes: Mapping[str, int], source: InputSource, scratch: Scratch
 ) -> dict[int, float]:
-    """Return the total run time of each node in a few runs of the model, in seconds and by the node's number in topological
-    order.
+    """Run the model a few times, and return a mapping from the number of each node to the total run time of the node in
+    seconds.
 
-    The inputs come from `source`, with `sizes` for the dynamic dimensions. `scratch` is a temporary folder for large tensors.
-    Control flow nodes are left out, because the nodes of their bodies are timed. ONNX Runtime copies a DequantizeLinear that
-    has several readers, and adds a suffix such as `/duplicated` to the name of each copy. The run time of a copy counts as run
-    time of the original node. The result is empty if the model cannot be run.
+    Nodes are numbered in topological order. `source` supplies the inputs, and `sizes` contains the sizes of their dynamic
+    dimensions. `scratch` is a temporary folder for large tensors. Control flow nodes are left out, because the nodes of their
+    bodies are timed instead. ONNX Runtime copies a DequantizeLinear that has several readers, and adds a suffix such as
+    `/duplicated` to the name of each copy. The run time of a copy counts as run time of the original node. The result is empty
+    if the model cannot be run.
     """
     marked = model.clone()
     marked.graph.sort()

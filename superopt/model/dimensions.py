@@ -23,7 +23,8 @@ CACHE_INPUTS: Mapping[tuple[str, str], tuple[int, int]] = {
     ("com.microsoft", "GroupQueryAttention"): (3, 4),
     ("com.microsoft", "MultiHeadAttention"): (6, 7),
 }
-"""Operators that read a key cache and a value cache, by domain and name, each with the positions of these two inputs.
+"""The operators that read a key cache and a value cache. The domain and name of each operator are mapped to the positions of
+these two inputs.
 
 A cache has the shape [batch, heads, length, size of a head]. An operator returns the longer caches as its second and third
 results.
@@ -55,7 +56,7 @@ def remove_placeholder_names(values: Iterable[ir.Value]) -> None:
 
 
 def _dynamic(model: Model) -> Iterator[tuple[ir.Value, int, object]]:
-    """Yield each dynamic dimension of an input: the input, the axis, and the model's entry for the dimension."""
+    """Yield a triple for each dynamic dimension of an input: the input, the axis, and the dimension in the input's shape."""
     for value in model.graph.inputs:
         if not value.is_initializer():
             for axis, extent in enumerate(value.shape or ()):
@@ -64,7 +65,7 @@ def _dynamic(model: Model) -> Iterator[tuple[ir.Value, int, object]]:
 
 
 def dynamic_dimension_names(model: Model) -> dict[str, bool]:
-    """Return, by name, whether each dynamic dimension is the height or width of an image.
+    """Return a mapping from the name of each dynamic dimension to whether the dimension is the height or width of an image.
 
     Only dimensions of inputs are included. A dimension counts as the height or width of an image if an input of rank 4 has the
     dimension at axis 2 or 3.
@@ -86,7 +87,7 @@ def dynamic_dimensions(model: Model) -> dict[tuple[str, int], Size]:
 
 
 def trust_assumptions(model: Model) -> list[str]:
-    """Return a sentence for each name that several dimensions share. The sentence says that the dimensions are assumed to be
+    """Return a sentence for each name that several dimensions share. Each sentence says that these dimensions are assumed to be
     equal.
 
     The ONNX standard says that dimensions of the same name are equal.
@@ -117,8 +118,8 @@ def sample_sizings(model: Model) -> tuple[DimBinding, ...]:
 def dimension_spellings(model: Model) -> dict[str, list[str]]:
     """Return a mapping from each spelling of a dimension to the names of the dynamic dimensions that the spelling refers to.
 
-    A spelling is the name of a dimension, `input[axis]`, or the older `input.axis`. A placeholder name, such as "?", refers to
-    all dimensions with this placeholder.
+    A spelling is the name of a dimension, `input[axis]`, or the older form `input.axis`. A placeholder name, such as "?",
+    refers to all dimensions with this placeholder.
     """
     names = dynamic_dimension_names(model)
     found: dict[str, list[str]] = {name: [name] for name in names}
@@ -156,8 +157,8 @@ def representative_sizings(model: Model, given: Sequence[Numbers]) -> list[DimBi
     """Return the choices of sizes for the dynamic dimensions at which the model is measured.
 
     Each mapping from names to sizes in `given` makes one choice. Default sizes are added for dimensions that the mapping does
-    not contain. If `given` is empty, one choice with only default sizes is returned. A name may be any of the
-    `dimension_spellings`. A model that reads a cache of keys or values decodes one token by default.
+    not contain. If `given` is empty, one choice with only default sizes is returned. A dimension may be given by any of its
+    `dimension_spellings`. If the model reads a key-value cache, the default number of tokens is 1.
 
     Raises:
         DimensionError: a name does not belong to a dynamic dimension.
@@ -180,11 +181,12 @@ def representative_sizings(model: Model, given: Sequence[Numbers]) -> list[DimBi
 
 
 def decoded_dimensions(model: Model) -> tuple[set[str], set[str], set[str]]:
-    """Return the names of three kinds of dynamic dimensions of a model that decodes with caches of keys and values.
+    """Return three sets of names of dynamic dimensions, for a model that decodes tokens with key-value caches.
 
-    The first kind is the length of a cache that the model reads. The second kind is the number of tokens, which is a dimension
-    of an integer input. The third kind is the length of a cache that the model returns, which is the sum of the other two. The
-    sets are empty if the model reads no cache or no tokens.
+    Dimensions in the first set are lengths of caches that the model reads. Dimensions in the second set are numbers of tokens,
+    which are dimensions of integer inputs. Dimensions in the third set are lengths of caches that the model returns. Each of
+    these is the sum of a length that the model reads and a number of tokens. The sets are empty if the model reads no cache or
+    no tokens.
     """
     names = {(value, axis): dimension_name(value, axis, extent) for value, axis, extent in _dynamic(model)}
     caches = [*_growing_caches(model)]
@@ -199,10 +201,11 @@ def decoded_dimensions(model: Model) -> tuple[set[str], set[str], set[str]]:
 
 
 def _growing_caches(model: Model) -> Iterator[tuple[ir.Value, int, ir.Value | None]]:
-    """Yield each cache that the model reads and makes longer: the input, the axis of the length, and the longer cache.
+    """Yield a triple for each cache that the model reads and extends: the input, the axis of the length, and the extended
+    cache.
 
     A cache is a floating-point input that the model concatenates with a computed value to form an output, or that an attention
-    operator reads as a cache. The longer cache is None if no value holds it.
+    operator reads as a cache. The third entry is None if an attention operator does not return the extended cache.
     """
     for value in model.graph.inputs:
         for node, position in value.uses() if value.dtype in FLOATS and value.shape is not None else ():
@@ -216,7 +219,8 @@ def _growing_caches(model: Model) -> Iterator[tuple[ir.Value, int, ir.Value | No
 
 
 def size_combinations(choices: Mapping[str, int | Sequence[int]]) -> list[dict[str, int]]:
-    """Return every way to choose one size for each name. `choices` maps a name to one size or to several sizes.
+    """Return a mapping from names to sizes for every way to choose one size for each name. `choices` maps a name to one size or
+    to several sizes.
 
     Raises:
         ValueError: a size is not a whole number of at least 0.

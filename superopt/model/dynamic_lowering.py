@@ -2,11 +2,11 @@
 
 When terms are written as ONNX nodes, a node can have a shape, bounds or pads that are expressions over the dynamic dimensions.
 ONNX has special constants from which a node derives the values of such expressions at run time. Each expression is replaced by
-a special constant that is proved to mean the same at all sizes:
+a special constant that is proved to mean the same as the expression at all sizes:
 
-- 0 and -1 in the shape of a Reshape,
-- 1 in the shape of an Expand,
-- a bound counted from the end, or beyond the end, in a Slice,
+- 0 and -1 in the target shape of a Reshape,
+- 1 in the target shape of an Expand,
+- in a Slice, a bound that counts from the end of the axis or lies beyond the end,
 - `auto_pad` instead of the pads of a convolution or pooling.
 """
 
@@ -37,9 +37,9 @@ def has_dynamic_dimensions(value: object) -> bool:
 def numeric(
     node: NodeText, given: Mapping[str, Sequence[Extent]], shapes: Mapping[str, Shape]
 ) -> tuple[NodeText, dict[int, list[int]]]:
-    """In a node, replace expressions over the dynamic dimensions by numbers that mean the same at all sizes.
+    """Replace a node's expressions over the dynamic dimensions by constants that mean the same at all sizes.
 
-    Returns the node with new attributes, and a mapping from the positions of operands to the operands' new elements.
+    Returns the node with new attributes, and a mapping from the positions of changed operands to their new elements.
 
     Args:
         node: the node.
@@ -103,9 +103,10 @@ def _auto_pad(node: NodeText, pads: Sequence[object], shapes: Mapping[str, Shape
 
 
 def unit_axes(node: NodeText, wanted: Sequence[Extent], shapes: Mapping[str, Shape]) -> tuple[list[int], list[int]] | None:
-    """Return two lists of axes of extent 1: the axes that a Reshape to the shape `wanted` removes, and the axes that it adds.
+    """Return two lists of axes of extent 1: the axes that a Reshape to the shape `wanted` removes, and the axes that the
+    Reshape adds.
 
-    Returns None if the node is not a Reshape, or if the Reshape changes extents other than 1.
+    Returns None if the node is not a Reshape, or if the Reshape does more than remove and add axes of extent 1.
     """
     shape = shapes.get(node.inputs[0])
     if node.op_type != "Reshape" or shape is None or [n for n in shape if n != 1] != [n for n in wanted if n != 1]:
@@ -114,10 +115,11 @@ def unit_axes(node: NodeText, wanted: Sequence[Extent], shapes: Mapping[str, Sha
 
 
 def flattened_axis(node: NodeText, wanted: Sequence[Extent], shapes: Mapping[str, Shape]) -> int | None:
-    """Return the `axis` with which a Flatten equals the given Reshape to the shape `wanted`, or None if there is no such axis.
+    """Return the `axis` with which a Flatten gives the same result as a Reshape to the shape `wanted`, or None if there is
+    none.
 
-    The shape `wanted` must consist of two dynamic extents. A Flatten also works for an extent of 0, where a Reshape to
-    `[0, -1]` fails.
+    The shape `wanted` must consist of two dynamic extents. A Flatten also works if an extent is 0. A Reshape to `[0, -1]` then
+    fails.
     """
     shape = shapes.get(node.inputs[0])
     if node.op_type != "Reshape" or shape is None or len(wanted) != 2 or any(isinstance(n, int) for n in wanted):
@@ -156,7 +158,9 @@ def _reshaped(
 def _expanded(
     node: NodeText, wanted: Sequence[Extent], _: Mapping[str, Sequence[Extent]], shapes: Mapping[str, Shape]
 ) -> list[int]:
-    """Return the target shape of an Expand as integers. A dynamic extent that the operand has at the same axis becomes 1."""
+    """Return the target shape of an Expand as integers. A dynamic extent becomes 1, because the operand must have the same
+    extent at this axis.
+    """
     shape = shapes.get(node.inputs[0], ())
     written: list[int] = []
     for back, n in zip(range(-len(wanted), 0), wanted, strict=True):
@@ -169,10 +173,10 @@ def _expanded(
 def _bounds(
     node: NodeText, wanted: Sequence[Extent], given: Mapping[str, Sequence[Extent]], shapes: Mapping[str, Shape]
 ) -> list[int]:
-    """Return the bounds of a Slice as integers. A bound may count from the end, or lie beyond the end.
+    """Return the bounds of a Slice as integers. A bound may count from the end of the axis, or lie beyond the end.
 
-    ONNX clips bounds beyond the end. ONNX also clips a bound before the start to 0, but a backward slice would then contain the
-    first element, so such a bound is rejected.
+    ONNX clips bounds beyond the end. ONNX also clips a bound before the start of the axis to 0. Because a backward slice would
+    then contain the first element, a bound of a backward slice is rejected if it may lie before the start.
     """
     shape, axes = shapes.get(node.inputs[0]), given.get(node.inputs[3]) if len(node.inputs) > 3 else None
     if shape is None or axes is None:

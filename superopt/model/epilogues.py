@@ -1,7 +1,7 @@
 """Epilogue fusion: one ONNX node computes a term and adds a bias to it, or multiplies it by a factor.
 
 For example, one Conv computes a convolution and its bias. The term, here the convolution, is called the host. The bias or
-factor varies along one axis and is called a row.
+factor varies along only one axis. Written as a vector, it is called a row.
 
 A spec (a module in `specs/` that defines an operator) states which terms can be hosts. The spec's functions `bias_axis` and
 `factor_axis` take a term and return the axis of its bias or factor, or None if the term cannot be a host. The functions
@@ -61,7 +61,8 @@ def emit_epilogue(op: str, host: Term, row: Term, emit: Emit) -> str:
 def _composite(op: str, host: Term) -> Operator | None:
     """Return the operator whose module in `specs/` can write the term `host` and a bias or factor as one node, or None.
 
-    If there are several such operators, the result is the operator whose node stands for the most nested operators.
+    If there are several such operators, return the operator with the largest `DEPTH`: its node replaces the most nested
+    operators.
     """
     axis = ROLES[op][0]
     specs = [spec for spec in _composites(axis) if getattr(spec.module, axis)(host) is not None]
@@ -70,5 +71,5 @@ def _composite(op: str, host: Term) -> Operator | None:
 
 @functools.cache
 def _composites(axis: str) -> tuple[Operator, ...]:
-    """Return the operators whose module in `specs/` defines a function with the name in `axis`."""
+    """Return the operators whose module in `specs/` defines a function named `axis` ("bias_axis" or "factor_axis")."""
     return tuple(spec for spec in registry().values() if hasattr(spec.module, axis))

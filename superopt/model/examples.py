@@ -24,10 +24,11 @@ Given: TypeAlias = "str | os.PathLike[str] | Mapping[str, npt.ArrayLike]"
 
 
 def read_examples(given: Iterable[Given], model: Model) -> tuple[Example, ...]:
-    """Return the examples with arrays of the types of the model's inputs.
+    """Read the examples, convert each array to the type of its input, and return them.
 
-    A folder contains the tensors of one example in files such as `input_0.pb`, as in the test data of ONNX. A tensor belongs to
-    the input that has the tensor's name. If no input has this name, the tensor in the n-th file belongs to the n-th input.
+    If an example is a folder, the folder contains its tensors in files such as `input_0.pb`, as in the test data of ONNX. A
+    tensor belongs to the input that has the tensor's name. If no input has this name, the tensor in the n-th file belongs to
+    the n-th input.
 
     Raises:
         ExampleError: A file cannot be read, or an array does not fit its input.
@@ -37,7 +38,9 @@ def read_examples(given: Iterable[Given], model: Model) -> tuple[Example, ...]:
 
 
 def example_sizes(examples: Sequence[Example], model: Model) -> list[dict[str, int]]:
-    """Return the sizes that the arrays of each example give to the dynamic dimensions, without repetitions.
+    """Return, for each example, a mapping from names of dynamic dimensions to their sizes in the example's arrays.
+
+    Equal mappings are returned once, and empty mappings are left out.
 
     Raises:
         ExampleError: Two arrays of an example give one dimension different sizes.
@@ -61,7 +64,7 @@ def example_sizes(examples: Sequence[Example], model: Model) -> list[dict[str, i
 
 
 def _read(given: Given, names: Sequence[str]) -> tuple[str, dict[str, Array]]:
-    """Return a label for error messages, and the arrays of the example by name."""
+    """Return a label for error messages, and a mapping from names to the arrays of the example."""
     if isinstance(given, Mapping):
         return "the example", {name: np.asarray(value) for name, value in given.items()}
     path = Path(given)
@@ -98,7 +101,11 @@ def _tensors(folder: Path, names: Sequence[str]) -> dict[str, Array]:
 
 
 def _fitted(label: str, arrays: Mapping[str, Array], inputs: Mapping[str, ir.Value]) -> Example:
-    """Return the arrays with the types of the model's inputs."""
+    """Return the arrays, each converted to the type of the model's input with the same name.
+
+    Raises:
+        ExampleError: The model has no such input, or an array does not fit its input.
+    """
     fitted: dict[str, Array] = {}
     for name, array in arrays.items():
         if name not in inputs:

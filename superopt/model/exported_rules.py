@@ -2,8 +2,8 @@
 
 `superopt rules export --format onnxscript` writes a module whose rules call `improvement` from their `check`. A rule is applied
 only if its preconditions hold for the shapes and attributes of the matched nodes, and if the new nodes are cheaper. New nodes
-are cheaper if neither their number nor their arithmetic increases, and one of the two decreases. If both stay equal, the memory
-traffic must decrease. So rewriting with any set of rules terminates.
+are cheaper if neither the number of nodes nor the number of arithmetic operations increases, and at least one of these numbers
+decreases. If both numbers stay equal, the memory traffic must decrease. Therefore, rewriting terminates with any set of rules.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class AppliedRules(Protocol):
 
 @dataclass(frozen=True)
 class Improvement:
-    """The nodes that replace the matched nodes of a rule.
+    """New nodes that replace the nodes that a rule has matched.
 
-    `lowered` contains the new nodes. `values` maps names to the values that the new nodes read. `outputs` are the names of the
-    new nodes' results.
+    `lowered` contains the new nodes. `values` contains the values that the new nodes read, by name. `outputs` are the names of
+    the results that replace the results of the matched nodes.
     """
 
     lowered: Lowered
@@ -68,8 +68,9 @@ def exported_rule_patterns(statement: str) -> tuple[Pattern, ...]:
 def improvement(statement: str, outputs: Sequence[ir.Value], leaves: Iterable[ir.Value], opset: int) -> Improvement | None:
     """Apply the rule in `statement` to the nodes between the values `leaves` and the values `outputs`.
 
-    Returns the new nodes, or None if the rule does not apply or the new nodes are not cheaper. New nodes are cheaper if the
-    number of nodes or the arithmetic decreases and neither increases. If both stay equal, the memory traffic must decrease.
+    Returns the new nodes, or None if the rule does not apply or the new nodes are not cheaper. New nodes are cheaper if neither
+    the number of nodes nor the number of arithmetic operations increases, and at least one of these numbers decreases. If both
+    numbers stay equal, the memory traffic must decrease.
     """
     graph = _Lifting({id(leaf) for leaf in leaves}, opset)
     roots = tuple(graph.term(value) for value in outputs)
@@ -112,7 +113,7 @@ def _titled(terms: Sequence[Term]) -> dict[str, Term]:
 def _executed(terms: Sequence[Term], opset: int) -> int:
     """Return the number of nodes that are executed at run time to compute the terms.
 
-    Nodes that depend on weights alone do not count, because they are folded before the run.
+    Nodes that depend only on weights do not count, because constant folding replaces them before the run.
     """
     return len(lower(_titled(terms), opset, constant=lambda t: np.broadcast_to(np.float32(0), t.sizes)).nodes)
 
@@ -121,8 +122,8 @@ def _executed(terms: Sequence[Term], opset: int) -> int:
 class _Lifting:
     """Translates the results of matched nodes to terms.
 
-    A variable of the terms stands for a value that the matched nodes read from outside (its `id` is in `leaves`), a graph input
-    or a constant.
+    A variable of the terms stands for a graph input, for a constant, or for a value whose `id` is in `leaves`. `leaves`
+    contains the `id` of each value that the matched nodes read but do not compute.
     """
 
     leaves: set[int]
@@ -171,10 +172,10 @@ def emitted(op: RewriteContext, found: Improvement) -> list[ir.Value]:
 
 
 def applied(rules: AppliedRules, model: ir.Model) -> int:
-    """Apply an onnxscript `RewriteRuleSet` until no rule applies, and return the number of applications.
+    """Apply an onnxscript `RewriteRuleSet` until no rule applies any more, and return the number of applications.
 
-    A rule applies only if the new nodes are cheaper. The rules are applied to the whole model at most `MODEL.max_export_passes`
-    times. Afterwards, the nodes are in topological order.
+    A rule applies only if the new nodes are cheaper. There are at most `MODEL.max_export_passes` passes over the model.
+    Afterwards, the nodes are in topological order.
     """
     total = 0
     infer_shapes = ShapeInferencePass()

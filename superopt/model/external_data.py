@@ -16,16 +16,19 @@ from superopt.policy import MODEL
 from superopt.protobuf.stored import StoredModel
 
 _KNOWN = frozenset({ir.DataType.BOOL, ir.DataType.INT32, ir.DataType.INT64})
-"""Types whose tensors are moved to files only above a larger size, because readers need the values: conditions and indices."""
+"""The types of conditions and indices. Tensors of these types are moved to files only if they are especially large, because
+programs that load the model need the elements.
+"""
 _PAGE = 1 << 12
 
 
 def externalize_tensors(model: Model, scratch: Scratch | None = None) -> StoredModel:
     """Return the model as a serialized ModelProto that refers to files for large tensors.
 
-    The paths of the files are relative to the `folder` of the result. Tensors that are already in files stay there. Other large
-    tensors are written to files of `scratch`, a temporary folder, if `scratch` is given. Large Constant nodes become
-    initializers, because only initializers can be in files. ONNX Runtime also does this when it loads a model.
+    The paths of the files are relative to the `folder` of the result. Tensors that are already in files stay there. If
+    `scratch`, a temporary folder, is given, all other large tensors are written to files in this folder. For this purpose,
+    Constant nodes with large tensors become initializers, because only initializers can be in files. ONNX Runtime converts
+    Constant nodes to initializers in any case when it loads a model.
 
     Raises:
         TargetError: a file cannot be written.
@@ -62,7 +65,8 @@ class Scratch:
         self._written: dict[int, tuple[ir.TensorProtocol, ir.ExternalTensor]] = {}
 
     def files(self, tensors: Sequence[ir.TensorProtocol]) -> dict[int, ir.ExternalTensor]:
-        """Write each large tensor that is not yet in a file. Return a mapping from the `id` of a tensor to its external tensor.
+        """Write each large tensor that is not yet in a file. Return a mapping from the `id` of each large tensor to the
+        external tensor that replaces it.
 
         Raises:
             TargetError: the files cannot be written.
@@ -75,7 +79,9 @@ class Scratch:
         return known | written
 
     def _write(self, tensors: list[ir.TensorProtocol]) -> list[ir.ExternalTensor]:
-        """Write the tensors to one file, each at the start of a page, so that ONNX Runtime can map them into memory."""
+        """Write the tensors to one file. Each tensor begins at the start of a page, so that ONNX Runtime can map it into
+        memory.
+        """
         if not tensors:
             return []
         self._files += 1
@@ -93,11 +99,11 @@ class Scratch:
 
 @contextmanager
 def temporary_scratch() -> Iterator[Scratch]:
-    """Yield a `Scratch` (temporary folder for large tensors) that is removed afterwards. Folders that killed runs left behind
-    are also removed.
+    """Yield a `Scratch` (temporary folder for large tensors), and remove it afterwards. Folders that were left behind by killed
+    runs are removed first.
 
     Raises:
-        TargetError: no temporary folder can be made.
+        TargetError: a temporary folder cannot be made.
     """
     remove_scratch()
     with scratch_folder() as folder:
@@ -112,7 +118,7 @@ def _is_large(tensor: ir.TensorProtocol) -> bool:
 
 
 def _store_constants(graph: ir.Graph) -> None:
-    """Replace each Constant node that holds a large tensor by an initializer of the same name."""
+    """Replace each Constant node that contains a large tensor by an initializer with the name of the node's result."""
     for node in list(graph):
         attribute = node.attributes.get("value")
         if node.op_type != "Constant" or node.domain not in ("", "ai.onnx") or attribute is None:

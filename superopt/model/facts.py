@@ -2,15 +2,16 @@
 
 The analysis of terms (`superopt.algebra.value_analysis`) is applied to the model's inputs, weights and nodes.
 
-An input counts as ordinary unless the input may be a mask. A mask has infinite or hugely negative elements. An input may be a
-mask if its elements reach one of the following through operators that pass the magnitude of elements on:
+The elements of an input are assumed to be ordinary (at most `MODEL.max_ordinary_magnitude` in magnitude) unless the input may
+be a mask. A mask has infinite or hugely negative elements. An input may be a mask if its elements reach one of the following
+through operators that pass the magnitude of elements on:
 
 - operators that absorb infinities: softmax, minimum, maximum, Where, Clip, Relu, maximum pooling,
-- operands that can have any magnitude in models: a logarithm's operand, a divisor that is not constant, a power whose exponent
-  is not a natural number.
+- operands for which any magnitude is usual: the operand of a logarithm, a divisor that is not constant, the base and the
+  exponent of a power whose exponent is not a natural number.
 
 Exporters guard attention with `Where(IsNaN(p), 0, p)`, because the softmax of a row that is entirely masked by infinities is
-NaN. Such a guard does nothing if the masks are finite, or if there is no mask.
+NaN. This guard has no effect if the masks are finite, or if there is no mask.
 """
 
 from __future__ import annotations
@@ -58,24 +59,25 @@ PASSING = frozenset(
         "Squeeze", "Sub", "Sum", "Tile", "Transpose", "Unsqueeze", "Where",
     }
 )
-"""Operators that pass the magnitude of an operand's elements, and infinite elements, on to their results."""
+"""Operators whose results can contain elements as large as an operand's elements, including infinite elements."""
 PARTIAL = frozenset(
     {
         "Acos", "Acosh", "Asin", "Atanh", "Cosh", "Det", "Div", "Exp", "Log", "Mod", "Pow", "ReduceLogSum", "Reciprocal",
         "Sinh", "Sqrt", "Tan",
     }
 )
-"""Operators that may give NaN or an infinity for ordinary operands.
+"""Operators that may give NaN or an infinity for ordinary operands (finite operands of moderate magnitude).
 
-If the algebra cannot express a node with such an operator, nothing is known about the node's results.
+If a node has one of these operators and the algebra cannot express the node, nothing is known about its results.
 """
 # fmt: on
 INTEGER = Facts(-MODEL.max_ordinary_magnitude, MODEL.max_ordinary_magnitude)
-"""The facts of an integer input: its elements are axis positions and therefore finite numbers."""
+"""The facts of a value that contains integers. The integers are assumed to be axis positions, whose magnitude is ordinary."""
 KNOWN_DOMAINS = frozenset({*STANDARD, "ai.onnx.ml"})
-"""The domains whose operators give ordinary results for ordinary operands, except the operators in PARTIAL.
+"""Domains whose operators, except those in PARTIAL, give ordinary results (finite, of moderate magnitude) for ordinary
+operands.
 
-Nothing is known about the results of operators in other domains, or of operators that have graphs as attributes.
+Nothing is known about the results of operators that are in any other domain or have graphs as attributes.
 """
 SUMS = frozenset({"add", "sub"})
 PRODUCTS = frozenset({"mul", "matmul"})
@@ -90,7 +92,9 @@ MOVING = frozenset(
 """Operators of the algebra that only move elements or fill tensors, and do no arithmetic."""
 GraphOrNone: TypeAlias = "ir.Graph | ir.Function | None"
 Moves: TypeAlias = "tuple[tuple[str, int, tuple[tuple[str, Attribute], ...]], ...]"
-"""The operators that move an operand's elements on their way to a sum, each with the operand's position and the attributes."""
+"""The operators that move the elements of a sum's operand before they are added. Each operator is given with the position of
+its own operand and with its attributes.
+"""
 
 
 # fmt: off
@@ -121,7 +125,7 @@ def _has_steps(node: ir.Node) -> bool:
 
 
 def _chain(value: ir.Value | None) -> tuple[ir.Value | None, list[ir.Node]]:
-    """Return the value at which the chain of nodes that computes `value` begins, and the nodes of the chain.
+    """Return the value from which a chain of nodes computes `value`, and the nodes of the chain.
 
     Each node of the chain has exactly one operand that is not constant.
     """
@@ -136,7 +140,9 @@ def _chain(value: ir.Value | None) -> tuple[ir.Value | None, list[ir.Node]]:
 
 
 def _is_exact(value: ir.Value) -> bool:
-    """Return whether no node rounds the value's elements: the value is an input, or consists of converted integers."""
+    """Return whether no node rounds the value's elements: the value is an input of the model, the result of a Range, or the
+    result of a Cast from integers or booleans.
+    """
     producer = value.producer()
     if producer is None:
         return value.is_graph_input()
@@ -154,10 +160,12 @@ def _divides_by_constant(node: ir.Node | None) -> bool:
 
 
 def _divisors(node: ir.Node, *others: str) -> list[ir.Value]:
-    """Return the operands of the node for which a zero gives an infinity that has the sign of the zero.
+    """Return a list that contains the node's divisor or the base of its power. For any other node, the list is empty.
 
-    If the node's operator is one of `others`, its first operand is also returned. The base of a power is left out if the
-    exponent is a natural number.
+    The sign of a zero in such an operand determines the sign of an infinity in the result.
+
+    The list is also empty for a power whose exponent is a natural number. If the node's operator is one of `others`, the list
+    contains the node's first operand.
     """
     if node.domain not in STANDARD:
         return []
@@ -180,7 +188,7 @@ class SumOperand(NamedTuple):
         graph: the graph whose nodes compute the operand.
         constant: whether the operand does not depend on the model's inputs.
         facts: the bounds and other facts of `source`.
-        ordinary: the largest magnitude that a constant can have without rounding the other operands of the sum.
+        ordinary: the largest magnitude of an ordinary constant. Models do not add ordinary constants in order to round.
     """
 
     sign: int
@@ -193,7 +201,7 @@ class SumOperand(NamedTuple):
 
     @property
     def large_signs(self) -> set[int]:
-        """The signs with which the large elements of the operand enter the sum (`Facts.large_signs`)."""
+        """The signs of the operand's large elements (see `Facts.large_signs`), negated if the operand is subtracted."""
         return {self.sign * sign for sign in self.facts.large_signs(constant=self.constant, ordinary=self.ordinary)}
 
 
@@ -219,7 +227,7 @@ class ModelFacts:
 
     @property
     def masks(self) -> frozenset[str]:
-        """The names of the values that may be masks. An element of a mask may be any number or infinite."""
+        """The names of the values that may be masks. An element of a mask may be any number or an infinity."""
         return frozenset(value.name for value in self._masks if value.name)
 
     def of(self, value: ir.Value) -> Facts:
@@ -251,8 +259,8 @@ class ModelFacts:
     def tell(self, node: ir.Node, terms: Mapping[ir.Value, Term] | None) -> None:
         """Derive and record the bounds and other facts of a node's results.
 
-        `terms` contains the terms of the results. The facts of their variables must be recorded already. `terms` is None if the
-        algebra cannot express the node.
+        `terms` maps the results to their terms. It is None if the algebra cannot express the node. The facts of the variables
+        in the terms must be recorded already.
         """
         if terms is None:
             self._known.update((v, self._opaque(node, v)) for v in node.outputs)
@@ -270,8 +278,9 @@ class ModelFacts:
         negative. The operands of a sum include the operands of inner sums, even if operators between the sums move or negate
         elements.
 
-        Sums of products of such results are also included, because such sums compute rounding errors, as Dekker's product of
-        two numbers does (https://doi.org/10.1007/BF01397083).
+        Sums of another kind are also included: an operand of the sum is a product, and one of the nodes described above
+        computes a factor of this product. Such sums compute rounding errors, as in Dekker's product of two numbers
+        (https://doi.org/10.1007/BF01397083).
         """
         found: set[ir.Node] = set()
         seen: set[tuple[GraphOrNone, Term]] = set()
@@ -311,10 +320,10 @@ class ModelFacts:
     def stepped_chains(self) -> frozenset[ir.Node]:
         """Return the nodes of chains that compute the operand of a step function from an exact number and constants.
 
-        An exact number is an input or a converted integer.
+        An exact number is an input, or an integer that is converted to floating point.
 
-        Models compute positions with such chains, as in `floor(p * 0.7 / 0.7)`. If such a chain is rounded differently, a
-        position at a step changes by one.
+        Models compute positions with such chains, as in `floor(p * 0.7 / 0.7)`. If a rewrite changes the rounding in such a
+        chain, a position at a step may change by one.
         """
         found: set[ir.Node] = set()
         for node in ir.traversal.RecursiveGraphIterator(self._top):
@@ -328,20 +337,24 @@ class ModelFacts:
         """Return the values for which the sign of a zero can determine the sign of an infinity.
 
         These values are divisors that may be 0, and values from which products, sums and moves pass a zero on to such a
-        divisor. Sums of many products, such as MatMul and Conv, are not followed, because all of their products would have to
-        be 0.
+        divisor. MatMul, Conv and other sums of many products are not followed, because the sign of a zero matters only if all
+        of the products are 0.
         """
         nodes = ir.traversal.RecursiveGraphIterator(self._top)
         divisors = [value for node in nodes for value in _divisors(node)]
         return self._traced(divisors, lambda known: known.zero, lambda node: node.op_type in _PASSES_ZEROS)
 
     def relative_values(self) -> frozenset[ir.Value]:
-        """Return products and quotients that need a small relative error.
+        """Return the products, quotients and differences that need a small relative error.
 
-        Such a value is a divisor, an operand of a logarithm or of an operator that orders elements, or is compared with tiny
-        numbers. A quotient also needs a small relative error under a square root, or as a factor of numbers larger than
-        ordinary inputs, because a tiny quotient then gives a large result. Products, moves, maxima, sums over axes and sums
-        with tiny numbers pass this requirement on to their operands. Values that are never near 0 are left out.
+        A value needs a small relative error if it is a divisor, an operand of a logarithm, an operand of an operator that
+        orders elements, or an operand of a comparison with tiny numbers. A quotient also needs a small relative error in three
+        cases: a square root is taken of the quotient, the quotient is multiplied by numbers that may exceed
+        `MODEL.max_ordinary_magnitude`, or its dividend may exceed this magnitude. These three cases do not apply to quotients
+        with a constant divisor.
+
+        Products, quotients, roots, moves, maxima, sums over axes and sums with tiny numbers pass the requirement on to their
+        operands. Values that are never near 0 are left out.
         """
         needed: list[ir.Value] = []
         enlarged: list[ir.Value] = []
@@ -370,9 +383,9 @@ class ModelFacts:
         return frozenset(computed_by(needed, "Div", "Mul", "Reciprocal", "Sub") | quotients)
 
     def _may_be_large(self, value: ir.Value) -> bool:
-        """Return whether elements may be larger than ordinary inputs.
+        """Return whether elements of the value may exceed the magnitude of ordinary inputs (`MODEL.max_ordinary_magnitude`).
 
-        An exponential may be larger if its operand may be larger than the logarithm of the largest ordinary input.
+        For the result of an Exp, the method returns whether the operand may exceed the logarithm of this magnitude.
         """
         producer = value.producer()
         if producer is None or producer.op_type != "Exp" or producer.inputs[0] is None:
@@ -382,7 +395,7 @@ class ModelFacts:
     def _traced(
         self, values: Iterable[ir.Value], counts: Callable[[Facts], bool], passes: Callable[[ir.Node], bool]
     ) -> frozenset[ir.Value]:
-        """Return the given values, and the operands that are reached by tracing the values back through nodes.
+        """Return `values`, and the values that are reached by tracing them back from results of nodes to operands.
 
         Only nodes for which `passes` returns True are traced through.
 
@@ -415,9 +428,9 @@ class ModelFacts:
         return []
 
     def _sum(self, root: Term, graph: GraphOrNone, ordinary: float) -> tuple[set[tuple[GraphOrNone, Term]], set[SumOperand]]:
-        """Return a sum and its inner sums, and the operands of all these sums that are not sums themselves.
+        """Return two sets: the sum `root` with its inner sums, and the operands of these sums that are not sums themselves.
 
-        Constants whose magnitude is at most `ordinary` do not round the other operands.
+        `ordinary` is the largest magnitude of an ordinary constant. Models do not add ordinary constants in order to round.
         """
         sums: set[tuple[GraphOrNone, Term]] = set()
         operands: set[SumOperand] = set()
@@ -444,7 +457,9 @@ class ModelFacts:
         return sums, operands
 
     def _without_copies(self, term: Term, graph: GraphOrNone) -> Term:
-        """Return the term that computes the variable's value, or the term itself if it is not the result of a node."""
+        """Return the term of the node that computes a variable's value. If this term is again a variable whose value a node
+        computes, the search continues with that variable. Any other term is returned unchanged.
+        """
         while term.is_variable and (value := self._value(term.name, graph)) is not None and value in self._terms:
             term, graph = self._terms[value], _graph_of(value)
         return term
@@ -455,7 +470,7 @@ class ModelFacts:
         return facts_of(term, known, lambda weights: self._folded(weights, graph))
 
     def _opaque(self, node: ir.Node, result: ir.Value) -> Facts:
-        """Return the bounds and other facts of a result of a node that the algebra cannot express.
+        """Return the bounds and other facts of `result`, which is computed by a node that the algebra cannot express.
 
         The facts follow from the operator and from the facts of its operands.
         """
@@ -480,7 +495,7 @@ class ModelFacts:
         return Facts(-bound, bound, sure=all(one.sure for one in read))
 
     def _folded(self, term: Term, graph: GraphOrNone) -> Facts:
-        """Return the bounds and other facts of a term over weights, from the term's value.
+        """Evaluate a term over weights, and return the bounds and other facts of its value.
 
         Returns UNKNOWN if the term has variables that are not weights, or if the evaluation fails or is too expensive.
         """
@@ -496,9 +511,7 @@ class ModelFacts:
             return UNKNOWN
 
     def _outside(self, value: ir.Value) -> Facts:
-        """Return the bounds and other facts of a value that no recorded node computes: an input, a weight, or integers or
-        booleans.
-        """
+        """Return the bounds and other facts of an input, a weight, or a value that contains integers or booleans."""
         if value.dtype == ir.DataType.BOOL:
             return ZERO_OR_ONE
         if value.dtype not in FLOATS:
@@ -514,8 +527,8 @@ class ModelFacts:
 def _masks(nodes: list[ir.Node]) -> tuple[set[ir.Value], set[ir.Value]]:
     """Return the values that may be masks, and the values whose elements a Where may replace.
 
-    A mask has infinite or hugely negative elements. A value may be a mask if its elements reach, through operators that pass
-    magnitudes on, an operator that absorbs infinities (`ABSORBING`) or an operand for which any magnitude is usual.
+    A mask has infinite or hugely negative elements. A value may be a mask if operators that pass magnitudes on (`PASSING`) lead
+    from its elements to an operator that absorbs infinities (`ABSORBING`), or to an operand for which any magnitude is usual.
     """
     reaching: set[ir.Value] = set()
     padded: set[ir.Value] = set()
@@ -538,14 +551,17 @@ def _masks(nodes: list[ir.Node]) -> tuple[set[ir.Value], set[ir.Value]]:
 
 
 def _ordinary_constant(kind: ir.DataType | None) -> float:
-    """Return the largest magnitude of a constant of the given type that does not round the numbers to which it is added."""
+    """Return the largest magnitude of an ordinary constant of this type. Models do not add ordinary constants in order to
+    round.
+    """
     return MODEL.max_ordinary_half_constant if kind == ir.DataType.FLOAT16 else MODEL.max_ordinary_magnitude
 
 
 def _cancel(operands: Collection[SumOperand]) -> bool:
     """Return whether a sum of these operands has at least three operands, two of which cancel.
 
-    Constants of ordinary magnitude do not count, because models do not use such constants to round.
+    An ordinary constant does not count as one of the two operands that cancel, because models do not use such constants to
+    round.
     """
     if len(operands) < 3:
         return False
@@ -593,13 +609,13 @@ def _array(node: ir.Node, place: int) -> Array | None:
 
 
 _weights: WeakKeyDictionary[ir.TensorProtocol, Facts] = WeakKeyDictionary()
-"""A cache of the facts of weights, by tensor. Several copies of a model share their tensors."""
+"""A cache of the facts of weights. The key is the tensor, because copies of a model share their tensors."""
 
 
 def folded_literal_facts(term: Term) -> Facts:
-    """Return the bounds and other facts of a term without variables, from the term's value.
+    """Evaluate a term without variables, and return the bounds and other facts of its value.
 
-    Return UNKNOWN if an extent is not a number, or if the term is too large to be evaluated.
+    Returns UNKNOWN if an extent is not a number, or if the term is too large to be evaluated.
     """
     every = [*subterms(term)]
     if not all(isinstance(n, int) for t in every for n in t.shape):

@@ -21,14 +21,14 @@ OPSET = 18
 def fold(terms: Sequence[Term], values: Mapping[str, Array], dtype: npt.DTypeLike | None = None) -> dict[Term, Array]:
     """Evaluate the terms, and return the value of each term.
 
-    The arithmetic is usually in float64, and only the results are rounded. The arithmetic is in float32 if ONNX Runtime has no
-    float64 kernel, or if the terms only move elements and the results are float32. Terms that are booleans in ONNX give boolean
-    arrays.
+    The arithmetic is usually in float64, and only the results are rounded to `dtype`. The arithmetic is in float32 if ONNX
+    Runtime has no float64 kernel, or if the terms only move elements and the results are float32. The value of a term that is a
+    boolean in ONNX is a boolean array.
 
     Args:
         terms: the terms.
         values: the value of every variable of the terms.
-        dtype: the type to which results are rounded. By default, this is the type of the arrays in `values`.
+        dtype: the type of the results. By default, this is the type of the arrays in `values`.
     """
     inputs = variables(*terms)
     prefix = "folded."

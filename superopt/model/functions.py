@@ -1,4 +1,4 @@
-"""Export rules as pairs of ONNX functions: a pattern, and the replacement for a match of the pattern."""
+"""Export rules as pairs of ONNX functions. A pair consists of a pattern and a replacement for nodes that match the pattern."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FUNCTIONS_IR = 8  # the first IR version in which a model may contain functions
 
 @dataclass(frozen=True)
 class FunctionPair:
-    """Two functions with the same inputs and outputs. A match of `pattern` may be replaced by `replacement`."""
+    """Two ONNX functions with the same inputs and outputs. Nodes that match `pattern` may be replaced by `replacement`."""
 
     name: str
     pattern: FunctionProto
@@ -33,11 +33,12 @@ def pair(
 ) -> FunctionPair | str:
     """Return a rule as a pair of ONNX functions.
 
-    `left` and `right` contain the nodes of the two sides of the rule at several instances. An instance is a choice of sizes and
-    attributes. An attribute of the left side that differs between instances becomes an attribute of the functions. An attribute
-    of the right side that differs between instances must have the same values as an attribute of the left side.
+    `left` and `right` contain the nodes of the rule's two sides for several instances. An instance is a choice of sizes and
+    attributes. An attribute of the left side that differs between instances becomes an attribute of the functions. If an
+    attribute of the right side differs between instances, some attribute of the left side must have the same value in each
+    instance.
 
-    If the rule cannot be written as such a pair, the reason is returned instead.
+    If the rule cannot be written as a pair of functions, the reason is returned as text.
     """
     if any(lowered.initializers for lowered in (*left, *right)):
         return "the rule has constants, whose values a pattern cannot check"
@@ -66,10 +67,10 @@ def _shape(lowered: Lowered) -> tuple[tuple[object, ...], ...]:
 
 
 def _varying(side: Sequence[Lowered]) -> dict[tuple[int, str], tuple[AttributeValue, ...]]:
-    """Return the values of each attribute whose value differs between the items of `side`.
+    """Return a mapping that contains each attribute whose value differs between the items of `side`, with its values.
 
-    `side` contains the nodes of one side of a rule at several choices of sizes and attributes. A key of the result is the
-    position of a node and the name of an attribute.
+    `side` contains the nodes of one side of a rule at several choices of sizes and attributes. A key of the mapping consists of
+    the position of a node and the name of an attribute.
     """
     found = {}
     for position, node in enumerate(side[0].nodes):
@@ -122,9 +123,10 @@ def function_library(pairs: Sequence[FunctionPair], opset: int) -> ModelProto:
 def sides_agree(sides: tuple[Lowered, Lowered], drawn: Sequence[Mapping[str, tuple[int, ...]]], opset: int, seed: int) -> bool:
     """Return whether both sides of a rule give the same results on random inputs.
 
-    Inputs on which the left side fails do not count. The right side must not fail on any other input, and the left side must
-    run on at least `MODEL.min_pair_trials` inputs. `drawn` contains shapes of the inputs at which the rule is well typed. The
-    ranks and extents of some inputs are changed at random, because a pattern also matches other ranks and broadcast operands.
+    Inputs on which the left side fails are ignored. The right side must run on all other inputs, and there must be at least
+    `MODEL.min_pair_trials` of them. `drawn` contains shapes of the inputs at which the rule is well typed. The ranks and
+    extents of some inputs are changed at random, because a pattern also matches operands of different ranks and operands that
+    are broadcast.
     """
     rng = np.random.default_rng(seed)
     names = list(drawn[0])
@@ -151,7 +153,7 @@ def sides_agree(sides: tuple[Lowered, Lowered], drawn: Sequence[Mapping[str, tup
 
 
 def _changed(shape: tuple[int, ...], rng: np.random.Generator) -> tuple[int, ...]:
-    """Change the shape at random: set extents to 1, remove or add axes, or reorder the axes."""
+    """Return a randomly changed shape. Changes set extents to 1, remove or add axes, or reorder axes."""
     changed = list(shape)
     for _ in range(int(rng.integers(3))):
         kind = int(rng.integers(4))
@@ -167,7 +169,9 @@ def _changed(shape: tuple[int, ...], rng: np.random.Generator) -> tuple[int, ...
 
 
 def _model(side: Lowered, inputs: Sequence[str], opset: int) -> ModelProto:
-    """Return one side of a rule as a model whose inputs may have any shape. Its outputs have names such as `out0`."""
+    """Return one side of a rule as a model whose inputs may have any shape. The outputs are the values with names such as
+    `out0`.
+    """
     kind = onnx.TensorProto.FLOAT
     outputs = sorted({n for node in side.nodes for n in node.outputs if n.startswith("out")})
     graph = onnx.helper.make_graph(

@@ -6,8 +6,8 @@ lift. An island is a connected set of nodes that lift and that have the same lev
 read the same value count as connected. Because all nodes of an island have the same level, no path leaves an island and returns
 to it. So replacing the island's outputs cannot close a cycle through the rest of the model.
 
-Some nodes use only the shape of a value. If the shape is known, such a node no longer reads the value after rewriting. So the
-values that a node reads are the variables of the node's terms.
+Some nodes use only the shape of a value. If the shape is known, such a node no longer reads the value after rewriting.
+Therefore, a node counts as reading only the values that are variables of its terms.
 
 Nodes that only combine weights, or only move integers, are not in any island. If an island uses the results of such nodes, the
 island's terms include the computation of these results.
@@ -48,7 +48,7 @@ RANDOM = frozenset({"Bernoulli", "Dropout", "Multinomial", "RandomNormalLike", "
 class Island:
     """A region of a graph that the algebra can express: its nodes, and the terms that the nodes compute.
 
-    No path leaves the region and returns to it. The variables of the terms are the values from outside the region. A variable
+    No path leaves the region and returns to it. The variables of the terms stand for values from outside the region. A variable
     for a weight is constant, and a variable for booleans is a condition. A variable for integers is a position (an index along
     an axis). All other variables are numbers of type `dtype`.
 
@@ -61,7 +61,7 @@ class Island:
         sizings: bindings of the dynamic dimensions to sample sizes.
         scope: the location of the graph that contains the nodes.
         facts: for each variable, by name, its bounds, and whether it can be infinite or NaN.
-        signed: whether the sign of a zero that the island computes can determine the sign of an infinity.
+        signed: whether the sign of a zero in the island can determine the sign of an infinity that the model computes.
         relative: whether a value of the island needs a small relative error, for example because the value is a divisor.
     """
 
@@ -78,7 +78,7 @@ class Island:
 
     @property
     def reads(self) -> dict[ir.Node, tuple[ir.Node | str, ...]]:
-        """For each node, the sources that the node reads, except weights.
+        """A mapping from each node to the sources that the node reads. Weights do not count as sources.
 
         A source is another node of the island, or the name of a value from outside the island.
         """
@@ -97,8 +97,8 @@ class Island:
 
     @property
     def kinds(self) -> list[Hashable]:
-        """A key for each node: the operator and the shapes of the results. Nodes that differ only in attributes have equal
-        keys.
+        """A list with a key for each node. The key consists of the operator and the shapes of the results, so nodes that differ
+        only in attributes have equal keys.
         """
         return [(*node.op_identifier(), *(str(value.shape) for value in node.outputs)) for node in self.nodes]
 
@@ -144,7 +144,7 @@ class Chart:
     def covers(self, node: ir.Node) -> bool:
         """Return whether the node is in an island or needs no island.
 
-        A node needs no island if its results are constant or part of other terms.
+        A node needs no island if its results are constant, or if the terms of other nodes include its computation.
         """
         return node in self._levels or all(v in self._inlined or v in self._settled or is_stored(v) for v in node.outputs)
 
@@ -196,7 +196,9 @@ class Chart:
         return any(use.node not in inside and not self._is_idle(use.node, inside) for use in value.uses())
 
     def _is_idle(self, node: ir.Node, inside: set[ir.Node]) -> bool:
-        """Return whether the node is an IsNaN or IsInf that is known to be false, and only the nodes in `inside` use it."""
+        """Return whether the node is an IsNaN or IsInf whose result is known to be false and is used only by the nodes in
+        `inside`.
+        """
         if not is_guard(node) or any(v.is_graph_output() for v in node.outputs):
             return False
         return node.outputs[0] in self._inlined and all(use.node in inside for use in node.outputs[0].uses())
@@ -208,9 +210,9 @@ class Chart:
     def _place(self, node: ir.Node) -> None:
         """Decide whether the node can be in an island (a convex region of the model), and record the result.
 
-        If the node can be in an island, this method records the node's level. All nodes of an island have the same level,
-        because the level rises where a path returns from other nodes to nodes that can be in an island. If the node only
-        combines weights or moves integers, this method records the node's terms, and the terms of other nodes will include
+        If the node can be in an island, this method records the node's level. The level rises where a path returns from other
+        nodes to nodes that can be in an island. Only nodes of the same level can be in the same island. If the node only
+        combines weights or moves integers, this method records the node's terms, so that the terms of other nodes can include
         them.
         """
         lifted = self._lifted(node, {})
@@ -245,8 +247,8 @@ class Chart:
     def _is_too_wide(self, graph: ir.Graph, lifted: Mapping[ir.Value, Term]) -> bool:
         """Return whether the node extends a sum or product of earlier nodes beyond `MODEL.max_chain_operands` operands.
 
-        An island must end before such a node, because nested sums are one term. If a result is a sum or product within its
-        island, this method also records the number of its operands.
+        An island must end before such a node, because nested sums in one island become a single sum of all operands. This
+        method also records the operand count of each result that is a sum or product.
         """
         cut = False
         for term in lifted.values():
@@ -262,7 +264,7 @@ class Chart:
     def _is_settled(self, node: ir.Node) -> bool:
         """Return whether the node's result does not depend on the model's inputs.
 
-        ONNX Runtime computes such a node once, when it loads the model.
+        ONNX Runtime computes such a result only once, when it loads the model.
         """
         plain = node.domain in STANDARD and node.op_type not in RANDOM and node.op_identifier() not in self.model.functions
         known = (v is None or v in self._settled or self._is_weight(v) or self._is_constant(v) for v in node.inputs)
@@ -271,12 +273,12 @@ class Chart:
     def _is_constant(self, value: ir.Value) -> bool:
         """Return whether the value is constant.
 
-        With dynamic dimensions, only initializers and the results of Constant nodes count as constant.
+        If the model has dynamic dimensions, only initializers and the results of Constant nodes count as constant.
         """
         return is_stored(value) or (not self.views.dynamic and constant_tensor(value) is not None)
 
     def _leave(self, node: ir.Node) -> None:
-        """Exclude from the islands a node that the algebra cannot express, and all nodes that it depends on.
+        """Exclude a node that the algebra cannot express, and all nodes on which this node depends, from the islands.
 
         The node must not depend on the model's inputs. ONNX Runtime computes all these nodes once, when it loads the model.
         """
@@ -310,8 +312,8 @@ class Chart:
 
         An operand in `terms` is replaced by its term, and any other operand becomes a variable. The algebra can express a node
         if a definition in `specs/` covers its operator, the shapes of its results are known, and all its floating-point values
-        have the same type. If the node has boolean results, this type must be the only floating-point type of the model. An
-        IsNaN or IsInf becomes zeros if all tested elements are known to be finite.
+        have the same type. If the node has boolean results, this type must be the model's only floating-point type. If all
+        elements that an IsNaN or IsInf tests are known to be finite, its term is a tensor of zeros.
         """
         results = results_of(node, self.opset)
         if node.op_identifier() in self.model.functions or (self._float_type(node) is None and not _moves_integers(node)):
@@ -325,19 +327,20 @@ class Chart:
         return dict(zip(results, lifted, strict=True))
 
     def _is_number(self, value: ir.Value | None) -> bool:
-        """Return whether every element is defined over the real numbers and no element is NaN in IEEE arithmetic."""
+        """Return whether every element of the value is defined in real arithmetic, and no element is NaN in IEEE arithmetic."""
         known = UNKNOWN if value is None else self.facts.of(value)
         return known.defined and not known.nan
 
     def _keeps_rounding(self, node: ir.Node, lifted: Mapping[ir.Value, Term]) -> bool:
         """Return whether the floating-point mode permits computing the node's results from its terms.
 
-        Computing from terms can change rounding, because terms flatten nested sums and express some operators by several other
-        operators. In the precise mode, the terms must consist of one operator, apart from operators that only move elements,
-        and must not be a sum of a sum or a product of a product. Constants may be moved, but no other operator may be applied
-        to constants, because constants are computed in float64. The operator must not be a reciprocal, because a product with a
-        reciprocal becomes a Div. In ONNX Runtime's kernel for the operator, the rounding of an element must not depend on its
-        position, because a rewrite may move elements.
+        Computing results from terms can change rounding, because terms flatten nested sums, and because the terms for some ONNX
+        operators consist of several operators. In the precise mode, the terms must consist of one operator, apart from
+        operators that only move elements, and must not be a sum with an operand that is a sum, or a product with an operand
+        that is a product. Constants may be moved, but no other operator may be applied to constants, because constants are
+        computed in float64. The operator must not be a reciprocal, because a product with a reciprocal becomes a Div. In ONNX
+        Runtime's kernel for the operator, the rounding of an element must not depend on its position, because a rewrite may
+        move elements.
 
         On a CPU, ONNX Runtime computes in float32 instead of float16, and rounds a value to float16 only if the next node reads
         float16. So moving a node can change the rounding of its neighbours.
@@ -357,10 +360,10 @@ class Chart:
         return not any(len(t.args) > 2 or self.facts.is_nested(t, graph) for t in commutative)
 
     def _float_type(self, node: ir.Node) -> ir.DataType | None:
-        """Return the floating-point type that the node computes with, or None if there is not exactly one such type.
+        """Return the floating-point type with which the node computes, or None if there is not exactly one such type.
 
-        For a node with boolean results, the result is the only floating-point type of the model. It is None if the node also
-        has values of a different floating-point type.
+        A node with boolean results computes with the only floating-point type of the model. None is returned if the model does
+        not have exactly one such type, or if the node also has values of another floating-point type.
         """
         own = _float_type([*node.outputs, *node.inputs])
         if any(v.dtype == ir.DataType.BOOL for v in node.outputs):
@@ -387,8 +390,8 @@ def chart_of(model: Model, views: Views, mode: FpMode, *, native_half: bool = Fa
 class Charts:
     """A cache of charts. A chart is a copy of a model for analysis, divided into islands.
 
-    The models must not change. The cache keeps the first chart and the last chart. `native_half` is whether kernels compute in
-    float16, as GPU kernels do.
+    Models must not be changed while their charts are in the cache. The cache keeps the chart that was made first and the chart
+    that was made last. `native_half` says whether kernels compute in float16, as GPU kernels do.
     """
 
     def __init__(self, mode: FpMode = FpMode.FAST, *, native_half: bool = False) -> None:

@@ -1,9 +1,9 @@
 """Handle the axes of extent 1 that an ONNX reduction with `keepdims=1` keeps.
 
-When nodes are read as terms, a reshape that adds such axes moves outwards: `sqrt(reshape(reduce_mean(x)))` becomes
-`reshape(sqrt(reduce_mean(x)))`. So models with and without `keepdims` give the same term, and a broadcast is an `expand` of
-this term. When terms are written as nodes, the reshape moves back to the reduction. The reduction then keeps the axes, and no
-node is needed for the reshape.
+When nodes are read as terms, `keepdims=1` becomes a reshape that adds these axes. The reshape moves outwards:
+`sqrt(reshape(reduce_mean(x)))` becomes `reshape(sqrt(reduce_mean(x)))`. So a model with `keepdims=1` and a model without it
+give the same term inside the reshape. When terms are written as nodes, the reshape moves back to the reduction. The reduction
+then keeps the axes, and no node is needed for the reshape.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def hoist_unit_axes(term: Term) -> Term:
 def sink_unit_axes(term: Term, alone: Callable[[Term], bool]) -> Term | None:
     """Move a reshape inwards to the reductions, if the reshape only adds axes of extent 1.
 
-    For example, `reshape(sqrt(reduce_mean(x)))` becomes `sqrt(reshape(reduce_mean(x)))`. The terms between the reshape and the
-    reductions must have only one user: `alone` returns whether a term has one user. Each of these reductions must be able to
-    keep the axes. Otherwise, the result is None.
+    For example, `reshape(sqrt(reduce_mean(x)))` becomes `sqrt(reshape(reduce_mean(x)))`. Each term between the reshape and the
+    reductions must have only one user (`alone` returns whether a term has only one user). Each reduction must give the required
+    shape if it keeps its axes. If one of these conditions is not met, the result is None.
     """
     x = term.args[0]
     if term.op != "reshape" or x.op.startswith("reduce_") or not _adds_units(term):
@@ -44,9 +44,10 @@ def sink_unit_axes(term: Term, alone: Callable[[Term], bool]) -> Term | None:
 
 
 def _kept(x: Term, shape: tuple[int, ...], alone: Callable[[Term], bool]) -> Term | None:
-    """Return `x` reshaped to `shape`, with the reshape moved inwards to the reductions. The order of operands does not change.
+    """Return `x` reshaped to `shape`, with the reshape moved inwards to the reductions. Operands keep their order.
 
-    The result is None if a reduction with `keepdims` would have a different shape, or if `x` has several users.
+    The result is None if a reduction with `keepdims=1` would have a different shape, or if a term that must change has several
+    users.
     """
     if x.constant:
         return _constant(x, shape)
@@ -99,7 +100,7 @@ def _reduces(x: Term) -> bool:
 
 
 def _without_units(x: Term, like: Term) -> Term | None:
-    """Return `x` in the shape of `like`, or None if this requires a new reshape of a term that is not constant."""
+    """Return `x` in the shape of `like`. If `x` is neither constant nor a reshape of a term with this shape, return None."""
     if x.op == "reshape" and x.args[0].shape == like.shape:
         return x.args[0]
     return _constant(x, like.sizes) if x.constant else None

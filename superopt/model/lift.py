@@ -32,7 +32,7 @@ SMALLEST_OPSET = 7
 STANDARD = ("", "ai.onnx")
 _OPTIONAL = onnx.defs.OpSchema.FormalParameterOption.Optional
 UNIFORM = {"zeros": 0.0, "ones": 1.0}
-"""Operators that fill a tensor with a single number, each with this number."""
+"""Operators of the algebra that fill a tensor with a single number. The values of the mapping are these numbers."""
 
 
 Contents: TypeAlias = "Callable[[ir.Value], npt.NDArray[np.object_] | None]"
@@ -48,9 +48,9 @@ def lift_node(
 ) -> tuple[Term, ...] | None:
     """Return the terms of the node's outputs, or None if no definition in specs/ covers the node.
 
-    `inputs` contains an entry for every input of the node: a term or None. The entry is None if the input is left out, if its
-    shape is not known, or if the algebra does not have its type. Constant operands (axes, shapes, numbers) are read from the
-    node itself. Integer operands that depend only on the dynamic dimensions are read by the function `contents`.
+    `inputs` contains a term or None for every input of the node. None means that the input is absent, that its shape is not
+    known, or that the algebra does not have its type. Constant operands (axes, shapes, numbers) are read from the node itself.
+    The function `contents` returns the elements of integer operands that depend only on the dynamic dimensions.
     """
     if opset < SMALLEST_OPSET or node.overload:
         return None
@@ -121,20 +121,21 @@ def _picked(node: _Node) -> Term:
 
 
 CLAMPED: Mapping[str, Callable[[_Node], Term]] = {"Slice": _sliced, "Gather": _picked}
-"""Operators that clamp positions to an axis, each with the function that lifts the operator for dynamic extents.
+"""Operators that read positions on an axis, each with the function that lifts the operator if extents are dynamic.
 
-Whether a position is beyond the axis cannot always be decided for all sizes.
+For dynamic extents, superopt cannot always decide whether a position lies beyond the axis.
 """
 
 
 UNDEFINED_BUT_LIFTED = frozenset({"Cast", "CastLike", "Dropout", "Identity", "IsInf", "IsNaN"})
 """Operators without a definition in specs/ for which some nodes can still be expressed as terms."""
 MALFORMED = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
-"""Errors raised while reading a node that has attributes of the wrong kind. ONNX Runtime ignores some such attributes."""
+"""Errors that can occur while a node with attributes of the wrong kind is read. ONNX Runtime ignores some of these attributes.
+"""
 
 
 def _lifted(lifted: _Node, name: str) -> tuple[Term, ...] | None:
-    """Return the terms of the node's outputs according to the first definition of the operator `name` that covers the node.
+    """Return the terms of the node's outputs, using the first definition of the operator `name` that covers the node.
 
     Returns None if no definition covers the node.
     """
@@ -151,7 +152,7 @@ def _lifted(lifted: _Node, name: str) -> tuple[Term, ...] | None:
 
 
 def results_of(node: ir.Node, opset: int) -> list[ir.Value]:
-    """Return the node's results, except optional results that nothing uses, such as the mask of a Dropout."""
+    """Return the node's results. Optional results that nothing uses, such as the mask of a Dropout, are left out."""
     named = [value for value in node.outputs if value.name]
     if len(named) < 2 or not is_standard(node, opset):
         return named
@@ -261,8 +262,8 @@ def _picks_rows(node: ir.Node) -> bool:
 
 
 def _chosen(node: _Node) -> Term | None:
-    """Return the operand that a Where selects at every position, or None if the condition is not known to be the same
-    everywhere.
+    """Return the operand that a Where selects at every position, or None unless all elements of the condition are known to be
+    equal.
     """
     always = UNIFORM.get(node.operand(0).op, node.uniform(0))
     try:
@@ -273,7 +274,7 @@ def _chosen(node: _Node) -> Term | None:
 
 @dataclass(frozen=True)
 class _Node:
-    """The interface through which the definitions in specs/ read an onnx-ir node. Implements `op.Node`."""
+    """An onnx_ir node with the interface `op.Node`, through which the definitions in specs/ read nodes."""
 
     node: ir.Node
     inputs: Sequence[Term | None]
@@ -362,7 +363,7 @@ class _Node:
         return [self._number(position, shape) or self.expanded(x, shape) for position, x in enumerate(operands)]
 
     def _number(self, position: int, shape: tuple[int, ...]) -> Term | None:
-        """Return a constant operand as a term of the given shape, if all elements are 0 or there is only one element.
+        """Return a constant operand as a term of the given shape, if its elements are all 0 or it has only one element.
 
         The term is `zeros`, `ones` or a multiple of `ones`. For any other operand, the result is None.
         """
@@ -449,7 +450,8 @@ def _common(op_type: str, extents: Sequence[int]) -> int:
 
 
 def _places(sizes: tuple[int, ...], axes: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return, for each axis of a tensor, the axis of `shape` to which the axis broadcasts, or None if there is no such mapping.
+    """Return a tuple that maps each axis of a tensor to the axis of `shape` to which it broadcasts, or None if there is no
+    mapping.
 
     `sizes` are the extents of the tensor. An axis of extent 1 is mapped to an axis of `shape` with extent 1. The other axes are
     mapped to `axes`, in order.
@@ -473,15 +475,15 @@ CLAMPING = frozenset({"Conv", "ConvTranspose"})
 
 
 def _needed_pads(image: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> list[int]:
-    """Return, for each axis, the sum of the two pads that gives the output the extent ceil(image extent / stride)."""
+    """Return, for each axis, the total padding that gives the output the extent ceil(image extent / stride)."""
     return [(-(-n // s) - 1) * s + (k - 1) * d + 1 - n for n, k, s, d in zip(image, kernel, strides, dilations, strict=True)]
 
 
 def _same_pads(needed: Sequence[int], *, more_before: bool) -> tuple[int, ...]:
-    """Return the pads of an image: for each axis, half of the `needed` positions before and half of them after the image.
+    """Return the pads of an image. On each axis, half of the padding in `needed` is before the image, and half is after it.
 
-    If the number of positions is odd, the larger half comes after the image. If `more_before` is True, the larger half comes
-    before the image. Negative numbers count as 0.
+    If the padding of an axis is odd, the larger part is after the image or, if `more_before` is True, before the image.
+    Negative padding counts as 0.
     """
     whole = [max(n, 0) for n in needed]
     less, more = [p // 2 for p in whole], [p - p // 2 for p in whole]

@@ -1,4 +1,6 @@
-"""Load a model from a file or from an object in memory. Errors describe a flaw of the input in one line."""
+"""Load a model from a file or from an object in memory. The message of an error describes in one line what is wrong with the
+input.
+"""
 
 from __future__ import annotations
 
@@ -41,22 +43,23 @@ __all__ = [
 
 @runtime_checkable
 class ExportedProgram(Protocol):
-    """An exported model with its ONNX form in the attribute `model`, such as `torch.onnx.ONNXProgram`."""
+    """An exported model, such as a `torch.onnx.ONNXProgram`. The attribute `model` contains the model in ONNX form."""
 
     exported_program: object
 
     @property
     def model(self) -> Model:
-        """The ONNX form of the model."""
+        """The model in ONNX form."""
 
     def __init__(self, model: Model, exported_program: object) -> None:
         """Make a program from an ONNX model and the exporter's own form of the model."""
 
 
 Source: TypeAlias = "str | os.PathLike[str] | BinaryIO | bytes | ModelProto | Model | ExportedProgram"
-"""A model: a path, an open file, the bytes of a file, a model in memory, or an exporter's program."""
+"""A model: a path, an open file, the bytes of a file, a model in memory, or an `ExportedProgram`."""
 OVERRIDABLE_SINCE = 4
-"""The first IR version in which an initializer need not be an input. An initializer that is an input may be overridden.
+"""The first IR version in which an initializer need not be an input. An initializer that is also an input has a default value
+that the caller may override.
 
 In older IR versions, every initializer is also an input.
 """
@@ -64,14 +67,16 @@ In older IR versions, every initializer is also an input.
 
 @dataclass(frozen=True)
 class Loaded:
-    """A model as the caller gave it, and the `path` of the model's file, or None. The model must not be changed."""
+    """A loaded model, which must not be changed. `path` is the path of the model's file, or None if the model is not from a
+    file.
+    """
 
     model: Model
     path: Path | None = None
 
     @property
     def label(self) -> str:
-        """The name of the model for messages."""
+        """The model's name in messages."""
         return str(self.path) if self.path is not None else (self.model.graph.name or "the model")
 
     @property
@@ -178,7 +183,7 @@ def _is_ordered(graph: ir.Graph) -> bool:
 
 
 def as_model(model: Model | ModelProto | ExportedProgram | bytes) -> Model:
-    """Return the model as an `onnx_ir.Model`, in which sparse tensors are dense."""
+    """Return the model as an `onnx_ir.Model`. Sparse tensors are converted to dense tensors."""
     if isinstance(model, bytes):
         model = onnx.load_model_from_string(model)
     if not isinstance(model, ModelProto):
@@ -238,10 +243,11 @@ def _attributes(model: Model) -> Iterator[tuple[ir.Node, ir.Attr]]:
 
 
 def _bind_external_data(model: Model, path: Path, label: str) -> None:
-    """Make every external tensor of the model readable. The tensor's file must be in the folder of the model's file `path`.
+    """Make every external tensor of the model readable. The tensor's file must be in the folder that contains the model's file
+    `path`.
 
-    The file may be a symbolic link. The link's target must be in the same folder or, if `path` is a symbolic link too, in the
-    folder of the target of `path`, as in the Hugging Face cache.
+    The file may be a symbolic link. The target of this link must be in the same folder. If `path` is a symbolic link too, as in
+    the Hugging Face cache, the target may also be in the folder that contains the target of `path`.
     """
     for graph in model.graphs():
         for value in graph.initializers.values():

@@ -67,21 +67,21 @@ def lower(
     prefix: str = "superopt.",
     conditions: Collection[str] | None = None,
 ) -> Lowered:
-    """Return ONNX nodes that compute the terms. The result of a term has the name that `outputs` gives to the term.
+    """Return ONNX nodes that compute the terms in `outputs`. The key of a term in `outputs` is the name of its result.
 
-    A variable of the terms stands for the value with the same name. With dynamic dimensions, the nodes are right at all sizes
-    (see `dynamic_lowering`).
+    A variable of the terms stands for the value with the same name. If there are dynamic dimensions, the nodes are right at all
+    sizes (see `dynamic_lowering`).
 
     Args:
         outputs: the terms, by the names of their results.
         opset: the opset of the nodes.
-        constant: a function that computes the value of a weight-only term that is not a variable. The term becomes an
+        constant: a function that computes the value of a weight-only term that is not a variable, so that the term becomes an
             initializer. If `constant` is None, only terms without variables become initializers, and nodes compute the other
             weight-only terms.
         dtype: the type in which numbers are stored.
         prefix: the prefix of every new name.
-        conditions: the names of the outputs that are booleans. All other outputs are numbers. If `conditions` is None, the term
-            of an output decides whether the output is a boolean (see `booleans`).
+        conditions: the names of the outputs that are booleans. All other outputs are numbers. If `conditions` is None, an
+            output is a boolean if the nodes for its term compute booleans (see `booleans`).
 
     Raises:
         ShapeError: the opset has no operators for a term, or no nodes compute a term at all sizes of the dynamic dimensions.
@@ -94,7 +94,8 @@ def lower(
 
 
 class _UnavailableError(ShapeError):
-    """The opset has no node for a composite operator. A composite operator is defined in terms of smaller operators.
+    """The opset has no node for a composite operator. A composite operator is an operator of the algebra that is defined by a
+    term of simpler operators.
 
     The message of the error is the name of the composite operator.
     """
@@ -102,7 +103,7 @@ class _UnavailableError(ShapeError):
 
 @functools.lru_cache(maxsize=1 << 16)
 def is_boolean(term: Term) -> bool:
-    """Return whether ONNX nodes that compute the term yield booleans, as for a comparison or a transposed condition."""
+    """Return whether ONNX nodes compute the term as booleans, as they do for a comparison or a transposed condition."""
     if term.is_variable:
         return term.condition
     if not any(t.condition or t.op in _comparisons() for t in subterms(term)):
@@ -115,7 +116,7 @@ def is_boolean(term: Term) -> bool:
 
 @functools.cache
 def _comparisons() -> frozenset[str]:
-    """Return the algebra's operators whose ONNX counterpart (such as Less) yields booleans for every input type."""
+    """Return the names of the algebra's operators whose ONNX operator (such as Less) returns booleans for every input type."""
     yields = {s.name: resolve_booleans(s, [], 1)[1] for s in onnx.defs.get_all_schemas() if s.domain == "" and s.outputs}
     return frozenset(n for n, o in registry().items() if o.definition and any(yields.get(t) == [True] for t in o.onnx))
 
@@ -133,7 +134,7 @@ def _broadcast_shape(terms: Sequence[Term]) -> Shape:
 class _Lowering:
     """The state of a translation of terms into ONNX nodes.
 
-    The class implements `op.Emit`, the interface that the code in specs/ calls.
+    The class implements `op.Emit`, the interface through which the code in specs/ writes nodes.
     """
 
     wanted: Mapping[str, Term]
@@ -188,7 +189,7 @@ class _Lowering:
         return Lowered(tuple(nodes), stored, frozenset(booleans), shapes)
 
     def _numeric(self, nodes: Iterable[NodeText], shapes: dict[str, Shape]) -> list[NodeText]:
-        """Replace expressions over the dynamic dimensions by numbers that mean the same at all sizes."""
+        """Replace expressions over the dynamic dimensions by constants that mean the same at all sizes."""
         given: dict[str, Sequence[Extent]] = {
             name: [int(n) for n in array.tolist()]
             for name, array in self.initializers.items()
@@ -232,7 +233,7 @@ class _Lowering:
         return term.constant and not all(isinstance(n, int) for n in term.shape) and uniform_constant_operand(term) is not None
 
     def _live(self) -> list[Term]:
-        """Return the terms that nodes compute, with each term after its arguments.
+        """Return the terms that nodes compute. Each term comes after its arguments.
 
         Terms that become initializers, and terms that are needed only for initializers, are left out.
         """
@@ -249,7 +250,7 @@ class _Lowering:
         return list(order)
 
     def name_of(self, term: Term) -> str:
-        """Return the name of the value that equals the term. If there is no such value yet, nodes that compute the term are
+        """Return the name of a value that equals the term. If no value equals the term yet, nodes that compute the term are
         added.
         """
         if term not in self.names:
@@ -370,9 +371,9 @@ class _Lowering:
     ) -> str:
         """Write nodes of the operator `op_type` that combine the operands from left to right, and return the result's name.
 
-        `term` is the sum or product of the operands. If `first` is given, it is the name of a value that has the term's shape,
-        and the operands are combined with this value. `inverse` can replace some nodes. For example, a Sub replaces the Add of
-        a negated operand.
+        `term` is the sum or product that the nodes compute. If `first` is not None, it is the name of a value that has the
+        term's shape, and the nodes combine this value with the operands. `inverse` gives a different operator for some
+        operands. For example, a negated operand of a sum is subtracted by a Sub.
         """
         if operator(term.op).commutative and self.constant is not None:
             operands = merge_constants(term.op, operands)
@@ -407,17 +408,18 @@ class _Lowering:
     def _broadcast(self, x: Term) -> Term:
         """Return a smaller term that ONNX broadcasts to `x`, or `x` itself.
 
-        The smaller term is the operand of an `expand`, or a term of rank 0 if all elements of `x` are known to be equal.
+        If `x` is an `expand`, the smaller term is its operand. If all elements of `x` are known to be equal, the smaller term
+        has rank 0.
         """
         if x.op == "expand" and x not in self.names:
             return self.aligned(x)
         return uniform_constant_operand(x) or x
 
     def _host(self, term: Term) -> Term | None:
-        """Return an operand of the term that one ONNX node can compute together with other operands, or None.
+        """Return an operand of the term that one ONNX node can compute and combine with other operands, or None.
 
-        For example, one Conv computes a convolution and the bias that is added (see `epilogues`). The operand must have no
-        other users.
+        For example, one Conv computes a convolution and adds a bias to it (see `epilogues`). Only this term may use the
+        operand.
         """
         hosts = self.operands[term] if term.op in ROLES else ()
         return next((x for x in hosts if self.alone(x) and fusable_operands(term.op, x, self.operands[term])), None)
@@ -478,7 +480,9 @@ class _Lowering:
         return results
 
     def _position(self, term: Term) -> str:
-        """Return the name of an integer variable's value, cast to the widest integer type of all integer variables."""
+        """Return the name of an integer variable's value. If another integer variable has a wider type, the value is cast to
+        this type.
+        """
         most = max(x.position for x in variables(*self.wanted.values()))
         name = self("Cast", term.name, to=TensorProto.INT64) if term.position < most else term.name
         self.whole.add(name)
@@ -494,7 +498,9 @@ class _Lowering:
         return name in self.booleans if known else None
 
     def _cast(self, name: str, *, boolean: bool) -> str:
-        """Return the name of the value cast to booleans, or to numbers if `boolean` is False. No needless cast is added."""
+        """Cast the value to booleans, or to numbers if `boolean` is False, and return the name of the result. No needless cast
+        is added.
+        """
         if (name in self.booleans) == boolean:
             return name
         if name not in self.casts:
@@ -529,7 +535,7 @@ class _Lowering:
         """Return the number in the type of the nodes.
 
         Raises:
-            ShapeError: The type cannot represent any number near the given number. For example, 1e-8 becomes 0 in float16.
+            ShapeError: The type cannot represent `given` or a number near it. For example, 1e-8 becomes 0 in float16.
         """
         try:
             number = float(given)
@@ -543,9 +549,9 @@ class _Lowering:
         return found
 
     def _symbolic(self, numbers: Iterable[Extent]) -> str:
-        """Return a name for a constant whose elements are expressions over the dynamic dimensions.
+        """Create a constant whose elements are expressions over the dynamic dimensions, and return its name.
 
-        Numbers replace the expressions later, when the nodes that read the constant are known.
+        Numbers replace the expressions when all nodes that read the constant have been written.
         """
         name = self._fresh("constant")
         self.symbolic[name] = tuple(numbers)

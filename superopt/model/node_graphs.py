@@ -1,4 +1,4 @@
-"""Parts of a model as plain values for drawings: operators with their attributes, the shapes of weights, and edges."""
+"""Describe parts of a model for drawings: operators with their attributes, the shapes of weights, and edges."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ _USUAL: Mapping[str, object] = {
     "auto_pad": "NOTSET",
     "approximate": "none",
 }
-"""Usual values of attributes, which a drawing leaves out. A list is left out if all of its elements have the usual value."""
+"""The usual values of attributes. A drawing leaves out attributes that have their usual values. A list is left out if all of
+its elements have the usual value.
+"""
 _OMITTED = frozenset({"momentum", "training_mode", "spatial", "epsilon"})
 """Attributes that a drawing always leaves out."""
 
@@ -30,8 +32,9 @@ class DrawnNode:
     Attributes:
         name: The name of the node, or of the value.
         operator: The operator, or an empty text for a value.
-        details: Lines of text: attributes with unusual values, and the shapes of weights.
-        operands: The positions of the nodes and values that the node reads, in the order of its inputs.
+        details: Lines of text with the attributes that do not have their usual values, and with the shapes of weights.
+        operands: The nodes and values that the node reads, as positions in `DrawnPart.nodes`, in the order of the node's
+            inputs.
         output: Whether a result of the node is used outside the drawn part.
     """
 
@@ -44,20 +47,22 @@ class DrawnNode:
 
 @dataclass(frozen=True)
 class DrawnPart:
-    """A part of a model: its nodes and the outside values that the nodes read. Each node comes after its operands."""
+    """A part of a model: its nodes, and the values from outside the part that the nodes read. Each node comes after its
+    operands.
+    """
 
     nodes: tuple[DrawnNode, ...]
 
     @property
     def operators(self) -> tuple[str, ...]:
-        """The operator of each node. Values from outside the part are left out."""
+        """The operators of the nodes. Entries for values from outside the part are left out."""
         return tuple(node.operator for node in self.nodes if node.operator)
 
 
 def part_of_model(model: Model, scope: Scope, outputs: Iterable[str], inputs: Collection[str]) -> DrawnPart:
-    """Return the nodes that compute the named outputs from the named inputs.
+    """Return the part of the model that computes the named outputs from the named inputs.
 
-    Nodes whose results depend on weights alone are left out. Their results count as weights.
+    Nodes whose results depend only on weights are left out, and their results count as weights.
 
     Args:
         model: The model.
@@ -72,14 +77,14 @@ def part_of_model(model: Model, scope: Scope, outputs: Iterable[str], inputs: Co
 
 
 class _Walk:
-    """The walk from the outputs of a part back to its inputs."""
+    """A walk through a part of a model, from the outputs of the part back to its inputs."""
 
     def __init__(self, inputs: Collection[str], outputs: list[ir.Value]) -> None:
         self.inputs, self.outputs = inputs, outputs
         self.constant: dict[ir.Value, bool] = {}
 
     def drawn(self) -> Iterator[DrawnNode]:
-        """Yield the nodes and values of the part, operands before users."""
+        """Yield the nodes and values of the part. Operands come before the nodes that read them."""
         ends = {value.producer() for value in self.outputs}
         places: dict[ir.Node | ir.Value, int] = {}
         for item in self._order():
@@ -97,14 +102,18 @@ class _Walk:
             yield DrawnNode(_label(item), title, kept, tuple(dict.fromkeys(places[o] for o in operands)), item in ends)
 
     def _source(self, value: ir.Value) -> ir.Node | ir.Value | None:
-        """Return the node that computes the value, the value itself if it comes from outside, or None for a weight."""
+        """Return the node that computes the value. For a value from outside the part, return the value itself. For a weight,
+        return None.
+        """
         if self._is_constant(value):
             return None
         producer = value.producer()
         return value if producer is None or value.name in self.inputs else producer
 
     def _is_constant(self, value: ir.Value) -> bool:
-        """Return whether the value depends on weights alone. An input of the part is a weight only if the model stores it."""
+        """Return whether the value depends only on weights. An input of the part counts as a weight only if the model stores
+        it.
+        """
         stack = [value]
         while stack:
             top = stack[-1]

@@ -21,13 +21,14 @@ from superopt.protobuf.nodes import Deferred, materialize_initializer
 
 
 def order_lowered_operands(term: Term, live: Sequence[Term]) -> tuple[Term, ...]:
-    """Return the operands of a term in the order in which ONNX nodes combine them. `live` contains all terms that nodes
-    compute.
+    """Return the operands of a term in the order in which ONNX nodes combine them.
 
-    If the term's operator is not commutative, the order does not change. Otherwise, an operand and an elementwise function of
-    this operand come first, such as `x` and `sigmoid(x)`. Terms in `live` that already combine some of the operands come next,
-    the term with the most operands first. Such a term replaces the operands that it combines. The remaining operands come last.
-    Constants that are equal along axes are written as an `expand` of a smaller constant.
+    `live` contains all terms that nodes compute.
+
+    If the term's operator is not commutative, the order does not change. Otherwise, if one operand is an elementwise function
+    of another, such as `x` and `sigmoid(x)`, these two come first. Terms in `live` that already combine some of the operands
+    come next, the term with the most operands first. Such a term replaces the operands that it combines. The remaining operands
+    come last. Constants that are equal along axes are written as an `expand` of a smaller constant.
     """
     if not operator(term.op).commutative:
         return term.args
@@ -45,9 +46,9 @@ def order_lowered_operands(term: Term, live: Sequence[Term]) -> tuple[Term, ...]
 
 
 def _with_function(operands: Sequence[Term]) -> tuple[Term, ...]:
-    """Return two operands such that the second is an elementwise function of the first, or an empty tuple.
+    """Return two operands of which the second is an elementwise function of the first, or an empty tuple if there are none.
 
-    Runtimes can fuse such operands if they are next to each other, for example `x` and `sigmoid(x)` in a longer product.
+    An example is `x` and `sigmoid(x)` in a longer product. Runtimes can fuse two such operands if they are next to each other.
     """
     for image in (x for x in operands if not x.constant):
         below, stack = set[Term](), [a for a in image.args if is_elementwise(image)]
@@ -110,7 +111,10 @@ def _reshaped_expand(expanded: Term, reshaped: Term) -> Term:
 
 @functools.lru_cache(maxsize=1 << 10)
 def _narrow_literal(x: Term) -> Term:
-    """Return a term without variables as an `expand` of a smaller term if its elements are equal along some of its axes."""
+    """Return a term without variables as an `expand` of a smaller term if its elements are equal along some axes.
+
+    Otherwise, the term is returned unchanged.
+    """
     fixed = all(isinstance(n, int) for n in x.shape)
     if x.op == "expand" or not fixed or not 1 < math.prod(x.sizes) <= MODEL.max_narrowed_elements:
         return x
@@ -133,7 +137,7 @@ def fold_literal_term(term: Term, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
 
 
 def uniform_constant_operand(x: Term) -> Term | None:
-    """Return the number that all elements of a term equal, as a term of rank 0, or None.
+    """Return a term of rank 0 that equals every element of the term `x`, or None.
 
     The term must be `ones`, `zeros`, or a multiple (`scale`) of `ones` or `zeros`. For any other term, the result is None.
     """
@@ -152,8 +156,8 @@ def uniform_constant_operand(x: Term) -> Term | None:
 def tilings(live: Iterable[Term]) -> dict[Term, tuple[Term, ...]]:
     """Return a mapping from each slice that a Split can compute to all slices that the same Split computes.
 
-    The slices of one Split are all slices of one operand along one axis, ordered by position. These slices must cover the axis
-    without overlap. Other slices are left out.
+    One Split computes all slices of one operand along one axis, ordered by position. These slices must cover the axis without
+    overlap. Any other slice is left out.
     """
     groups: dict[tuple[Term, int], list[Term]] = {}
     for term in live:
@@ -174,7 +178,7 @@ def positions(given: npt.NDArray[Any] | Deferred, extent: int) -> npt.NDArray[np
     Negative positions, which count from the end of the axis, are converted.
 
     Raises:
-        ShapeError: a number in the array is beyond the axis, or the array's type cannot represent every position.
+        ShapeError: a number in the array is not a position on the axis, or the array's type cannot represent every position.
     """
     array = materialize_initializer(given)
     exact = array.dtype.kind == "i" or extent * np.finfo(array.dtype).eps <= 1

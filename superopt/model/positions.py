@@ -1,4 +1,4 @@
-"""Recognize terms that are integers in ONNX: axis positions that are known only at run time.
+"""Recognize terms whose values are integers in ONNX: axis positions that are known only at run time.
 
 In the algebra, positions are numbers like all other numbers. In ONNX, positions are integers, and most floating-point operators
 do not accept integers. So a node that reads such integers is expressed as a term only if the node moves the integers, or uses
@@ -13,7 +13,7 @@ from superopt.algebra.terms import Term
 from superopt.model.booleans import MOVERS
 
 PICKERS = {"Gather": 1, "GatherND": 1, "RotaryEmbedding": 3}
-"""Operators that select rows by positions, each with the number of the input that contains the positions."""
+"""Operators that select rows by positions, each with the index of the input that contains the positions."""
 MOVES = frozenset({"concat", "expand", "gather", "lookup", "reshape", "slice", "transpose"})
 
 
@@ -27,7 +27,7 @@ def is_position(term: Term) -> bool:
 def drop_unusable_integers(op_type: str, inputs: Sequence[Term | None]) -> list[Term | None]:
     """Return the inputs of a node, with None in place of each integer term that the node may not read.
 
-    An operator may read integers if it moves their elements (Transpose, for example) or selects rows by them (Gather).
+    A node may read integers if it only moves them, as a Transpose does, or selects rows by them, as a Gather does.
     """
     first = next(iter(inputs), None)
     moves = op_type in MOVERS and first is not None and is_position(first)

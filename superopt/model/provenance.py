@@ -18,10 +18,10 @@ class Provenance:
 
     Attributes:
         version: The version of superopt.
-        original: The content digest of the original, as in the certificate.
+        original: The content digest of the original model, as in the certificate.
         mode: The floating-point mode.
         rules: The number of different rules that were applied.
-        rewrites: The number of applications of rules.
+        rewrites: The number of times that rules were applied.
     """
 
     version: str

@@ -21,12 +21,13 @@ from superopt.protobuf.stored import INLINE_LIMIT, Loadable, external_initialize
 def save(model: Model, path: str | os.PathLike[str], *, external: bool = False) -> None:
     """Write the model to the file at `path`. The model itself does not change.
 
-    Tensors go into the data file `<stem>-<digest>.data` beside the file in three cases: if `external` is True, if some tensors
-    are external already, or if all tensors are too large for one file. Readers see both files change in one step (see
-    `files.publish`).
+    The tensors are written to the data file `<stem>-<digest>.data` in the same folder in three cases: `external` is True, some
+    tensors are external already, or the tensors together are too large for the model file. Programs that read the model see
+    either the old model or the new model (see `files.publish`).
 
     Raises:
-        TargetError: the file cannot be written, or the model has external tensors in this file. Existing files are not changed.
+        TargetError: the file cannot be written, or the model's external tensors are in this file. Existing files are not
+            changed.
     """
     target = target_of(path)
     kept = {os.path.realpath(t.path) for t in stored_tensors(model) if isinstance(t, ir.ExternalTensor)}
@@ -50,11 +51,12 @@ def save(model: Model, path: str | os.PathLike[str], *, external: bool = False) 
 
 
 def loadable(model: Model, scratch: Scratch, path: Path | None = None) -> Loadable:
-    """Return the model in a form that ONNX Runtime loads without a large ModelProto.
+    """Return the model in a form that ONNX Runtime can load without parsing a large ModelProto.
 
-    If the tensors that are not external have at most `MODEL.max_message_bytes` bytes in total, the result is a ModelProto, and
-    external tensors stay in their files. Otherwise, the result is `path`, the file of the model, if `path` is given and the
-    model has external tensors. In all other cases, the large tensors are written to files of `scratch`, a temporary folder.
+    If the tensors in memory have at most `MODEL.max_message_bytes` bytes in total, the result contains them, and external
+    tensors stay in their files. Otherwise, the result is `path`, the file of the model, if `path` is given, the model has
+    external tensors, and none of them has an absolute path. In all other cases, the large tensors are written to files of
+    `scratch`, a temporary folder.
 
     Raises:
         TargetError: a file for tensors cannot be written.
@@ -70,7 +72,9 @@ def loadable(model: Model, scratch: Scratch, path: Path | None = None) -> Loadab
 
 
 def _apart(model: Model) -> bool:
-    """Return whether `save` must write a data file: some tensors are external, or all tensors are too large for one file."""
+    """Return whether `save` must write a data file: some tensors are external, or the tensors together are too large for one
+    file.
+    """
     stored = list(stored_tensors(model))
     return any(isinstance(t, ir.ExternalTensor) for t in stored) or sum(t.nbytes for t in stored) > INLINE_LIMIT
 

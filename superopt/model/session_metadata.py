@@ -1,9 +1,9 @@
 """Session settings in a model's metadata: `ort_config`, which ONNX Runtime reads, and settings that `ort_config` cannot hold.
 
-If the environment variable ORT_LOAD_CONFIG_FROM_MODEL is 1, ONNX Runtime uses the options under `ort_config` and its defaults
-for all other options. ONNX Runtime then ignores the options that a program gives. `ort_config` can hold the numbers of threads,
-the execution mode, the optimization level, and whether to profile. `ort_config` cannot hold configuration entries or provider
-options. Such entries and options are stored under superopt's own keys, which a program may read.
+If the environment variable ORT_LOAD_CONFIG_FROM_MODEL is 1, ONNX Runtime uses the options under `ort_config`, and default
+values for all other options. ONNX Runtime then ignores the options that a program gives. `ort_config` can hold the numbers of
+intra-op and inter-op threads, the execution mode, the optimization level, and a flag for profiling. It cannot hold
+configuration entries or provider options, so these are stored under superopt's own keys, which a program may read.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def with_settings(model: Model, told: Settings, threads: int) -> Model:
     """Return a copy of the model with the settings `told` in its metadata, or the model itself if there are no settings.
 
     Other entries under `ort_config` do not change. If options are added to `ort_config`, the number of threads is added too,
-    because a program can then no longer choose the number of threads.
+    because ONNX Runtime then ignores a number of threads that a program chooses.
 
     Raises:
         InvalidModelError: the model's `ort_config` does not have the form that ONNX Runtime reads.

@@ -37,9 +37,9 @@ FOLDED = frozenset(
 
 
 def with_shapes(model: ir.Model, opset: int) -> ir.Model:
-    """Return the model with inferred shapes, and with computed constants stored as the `const_value` of their values.
+    """Return the model with inferred shapes. Values that turn out to be constant have their elements in `const_value`.
 
-    Only small tensors of integers or booleans, and single floating-point numbers, are stored.
+    Such elements are stored only for small tensors of integers or booleans, and for single floating-point numbers.
     """
     model = with_onnx_shapes(model)
     for _ in range(MODEL.max_inference_rounds):
@@ -64,9 +64,9 @@ def with_onnx_shapes(model: ir.Model) -> ir.Model:
 
 
 def _folded(model: ir.Model, opset: int) -> bool:
-    """Visit each node once, and store the constants and shapes of the node's results that can be computed now.
+    """Visit each node once. Store each constant, and each shape of a result, that can be computed from what is known so far.
 
-    Returns whether there is a new constant, or a new shape of a non-standard operator's result.
+    Returns whether a constant, or the shape of a non-standard operator's result, was added.
     """
     news = False
     for node in _nodes(model):
@@ -94,7 +94,7 @@ def _is_large(value: ir.Value) -> bool:
 
 
 def constant_value(node: ir.Node, opset: int) -> Array | None:
-    """Return the node's result as an array, or None if an operand is not constant, not known or too large."""
+    """Return the node's result as an array, or None if an operand is not constant or is too large, or the evaluation fails."""
     if node.op_type in ("Shape", "Size"):
         source = node.inputs[0]
         shape = None if source is None or source.shape is None else list(source.shape)
@@ -172,7 +172,7 @@ def _is_fixed(value: ir.Value) -> bool:
 
 
 def _learn_shapes(model: ir.Model) -> None:
-    """Infer shapes again in a copy of the model in which constants replace the known values, and store the new shapes."""
+    """Infer shapes in a copy of the model in which constants replace the known values, and store these shapes in the model."""
     copy = model.clone()
     pairs = zip(_nodes(model), list(_nodes(copy)), strict=True)
     for number, (node, twin) in enumerate(pairs):

@@ -1,13 +1,14 @@
-"""Shape inference with symbolic sizes: shapes, and the results of shape computations, as expressions over dynamic dimensions.
+"""Infer shapes, and the results of shape computations, as expressions over the dynamic dimensions.
 
-`ShapeValues` visits every node. This walk is repeated while it finds new assumptions, up to a total of
-`MODEL.max_assumption_rounds` walks. The walk computes the shape of each value, and the elements of each small tensor of
-integers or booleans. Sizes and elements are `Extent` and `Cond` expressions (see `superopt.algebra.integers`) that are right at
-all sizes at which the model runs, including 0. Each element or size that depends on data is represented by its own symbol for
-an unknown integer. If no element of a tensor depends on sizes or data, the tensor is stored as the `const_value` of its value.
+`ShapeValues` walks over all nodes, and repeats the walk while it finds new assumptions, up to a total of
+`MODEL.max_assumption_rounds` walks. A walk computes the shape of each value, and the elements of each small tensor of integers
+or booleans. Sizes and elements are `Extent` and `Cond` expressions (see `superopt.algebra.integers`) that are right at all
+sizes at which the model runs, including 0. Each element or size that depends on the data of the inputs, and not only on their
+sizes, is represented by its own symbol for an unknown integer. If no element of a tensor depends on sizes or data, the tensor
+is stored in the `const_value` of its value.
 
-Constraints that the model itself imposes (for example, that the inner dimensions of a product agree) are assumed, and listed
-in `assumptions`.
+Constraints that the model itself imposes are assumed, and are listed in `assumptions`. An example is that the inner dimensions
+of a matrix product are equal.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ from superopt.speclib.slice_bounds import require_end, slice_bound
 Element: TypeAlias = "Extent | Cond"
 Contents: TypeAlias = "npt.NDArray[np.object_]"
 EXACT = 1 << 21
-"""The bound below which float32 represents every multiple of 1/8 exactly."""
+"""A bound below which float32 represents every multiple of 1/8 exactly."""
 CONTROL = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 # fmt: off
 BROADCAST = frozenset(
@@ -107,8 +108,8 @@ class ShapeValues:
     """The shapes of a model's values, and the elements of small integer tensors, as expressions over the dynamic dimensions.
 
     The expressions are right at all sizes at which the model runs. `dimensions` maps the input and axis of each dynamic
-    dimension to the expression for this dimension. The model is modified in place: its values get the computed shapes and
-    constants.
+    dimension to the expression for this dimension. The model is modified in place: the computed shapes and constants are stored
+    in its values.
     """
 
     def __init__(self, model: ir.Model, opset: int, dimensions: Mapping[tuple[ir.Value, int], Size]) -> None:
@@ -213,7 +214,7 @@ class ShapeValues:
         return self._fresh_size() if is_long(found) else found
 
     def _assumed(self, extent: Extent) -> Extent:
-        """Return the expression, simplified by the conditions on sizes that hold wherever the model runs."""
+        """Simplify the expression with the conditions on sizes that hold wherever the model runs, and return the result."""
 
         def value(atom: Atom) -> Extent | None:
             held = self._given_condition(atom.condition) if isinstance(atom, Indicator) else None
@@ -279,8 +280,8 @@ class ShapeValues:
         return [shapes.get(value) for value in node.outputs]
 
     def leaf(self, value: ir.Value) -> Term | None:
-        """Return a variable that stands for the value in terms, or None. Extents may be expressions over the dynamic
-        dimensions.
+        """Return a variable that stands for the value in terms, or None. The variable's extents may be expressions over the
+        dynamic dimensions.
 
         The result is None if the shape or the type of the value is not known, or if a variable cannot have this shape or type.
         """
@@ -297,9 +298,9 @@ class ShapeValues:
         return variable(value.name, extents, condition=condition, position=position)
 
     def _by_schema(self, node: ir.Node) -> Sequence[Shape | None]:
-        """Return the result shapes that the package onnx infers for this node alone.
+        """Return the result shapes that the package onnx infers for this node in isolation.
 
-        During this inference, a name stands for each distinct expression in the shapes of the inputs. This method also sets
+        For this inference, each distinct expression in the shapes of the inputs is replaced by a name. This method also sets
         missing element types of the results.
         """
         given = [v for v in node.inputs if v is not None]
@@ -382,9 +383,9 @@ class ShapeValues:
         return one
 
     def _equate(self, one: Extent, other: Extent) -> None:
-        """Record that two extents are equal, if one extent is a dynamic dimension of an input.
+        """If one of two equal extents is a dynamic dimension of an input, record that the extents are equal.
 
-        Later, the other extent replaces this dimension in all expressions.
+        From then on, the other extent replaces the dimension in all expressions.
         """
         for left, right in ((one, other), (other, one)):
             base = _single(left)
@@ -437,8 +438,8 @@ class ShapeValues:
     def _windows(self, node: ir.Node, image: Shape, kernel: Sequence[int]) -> Shape:
         """Return the number of windows along each axis of an image.
 
-        ONNX Runtime deviates from ONNX in two cases. For a pooling with dilations and `auto_pad=SAME_*`, the extents of the
-        result count as unknown. The pooling of an image that is smaller than a window is assumed not to occur.
+        There are two cases in which ONNX Runtime deviates from ONNX. In a pooling with dilations and `auto_pad=SAME_*`, the
+        number of windows counts as unknown. A pooling of a padded image that is smaller than a window is assumed not to occur.
         """
         count = len(kernel)
         strides = _attribute(node, "strides", (1,) * count)
@@ -512,9 +513,10 @@ class ShapeValues:
         return [tuple(result)]
 
     def _rest(self, shape: Shape, others: Sequence[Extent]) -> Extent:
-        """Return the extent that -1 stands for in a Reshape of `shape`. The extents `others` are the rest of the new shape.
+        """Return the extent that -1 stands for in a Reshape of `shape`. `others` contains all other extents of the new shape.
 
-        Extents that occur in `shape` and in `others` cancel, because they are not 0.
+        Extents that occur in `shape` and in `others` cancel. They are not 0, because a Reshape with -1 fails if another extent
+        is 0.
         """
         left, right = [*shape], []
         for n in others:
@@ -565,7 +567,7 @@ class ShapeValues:
         return [tuple(x)]
 
     def _slot(self, node: ir.Node, position: int, name: str) -> Sequence[Extent] | None:
-        """Return the integers that `_numbers` returns, or None if the integers are not known."""
+        """Return the integers in an operand or attribute, as `_numbers` does, or None if the integers are not known."""
         try:
             return self._numbers(node, position, name)
         except ShapeError:
@@ -651,8 +653,8 @@ class ShapeValues:
     # ------------------------------------------------------------ operands that are numbers
 
     def _numbers(self, node: ir.Node, position: int, name: str) -> Sequence[Extent]:
-        """Return the integers in the operand at `position`, or in the attribute `name`, which replaces the operand in older
-        opsets.
+        """Return the integers in the operand at `position`. In older opsets, the attribute `name` contains the integers
+        instead.
 
         Raises:
             ShapeError: the integers are not known.
@@ -663,8 +665,8 @@ class ShapeValues:
         return found
 
     def _optional(self, node: ir.Node, position: int, name: str) -> Sequence[Extent] | None:
-        """Return the integers in the operand at `position`, or in the attribute `name`, which replaces the operand in older
-        opsets.
+        """Return the integers in the operand at `position`. In older opsets, the attribute `name` contains the integers
+        instead.
 
         Returns None if the node has neither the operand nor the attribute.
 
@@ -685,7 +687,7 @@ class ShapeValues:
         """Return the elements of a small tensor as expressions, or None if the tensor is too large or elements of its type are
         not tracked.
 
-        A symbol for an unknown integer stands for an element that is not known. Repeated calls return the same symbol.
+        For an element that is not known, a symbol for an unknown integer is returned. Repeated calls return the same symbol.
         """
         tensor = constant_tensor(value)
         if tensor is not None and value.dtype in (*BITS, ir.DataType.BOOL, *FLOATS):
@@ -778,9 +780,11 @@ class ShapeValues:
         return _array(list(shape[slice(first, last)]))
 
     def _moved(self, node: ir.Node) -> Contents:
-        """Return the result elements of a node that only moves elements: an Identity, Transpose, Gather or reshaping.
+        """Return the elements of the result of a node that only moves elements: an Identity, Transpose, Gather or reshaping
+        node.
 
-        The indices and shapes must be the same at all sizes. The moved elements can be expressions.
+        The indices of a Gather and the shape of the result must be the same at all sizes. The moved elements can be
+        expressions.
         """
         source, *_ = node.inputs
         assert source is not None
@@ -838,7 +842,10 @@ class ShapeValues:
         return np.concatenate(self._operands(node), axis=node.attributes["axis"].as_int())
 
     def _spread(self, node: ir.Node) -> Contents:
-        """Return the result elements of an Expand or Tile whose shape or repeats do not depend on the dynamic dimensions."""
+        """Return the elements of the result of an Expand or Tile.
+
+        The shape of the Expand, or the repeats of the Tile, must not depend on the dynamic dimensions.
+        """
         elements = self._elements(node.inputs[0]) if node.inputs[0] is not None else None
         numbers = _ints(self._numbers(node, 1, "shape"))
         if elements is None or math.prod(numbers) > MODEL.max_tracked_elements:
@@ -902,7 +909,7 @@ class ShapeValues:
         return result.reshape([1 if a in over else n for a, n in enumerate(elements.shape)]) if kept else result
 
     def _float(self) -> None:
-        """Note the assumption that sizes computed in floating point are small enough to be represented exactly."""
+        """Record the assumption that sizes computed in floating point are small enough to be represented exactly."""
         self.assumptions[f"Sizes, and what the model computes from them in floating point, are below {EXACT:,}."] = None
 
 
@@ -1001,8 +1008,8 @@ def _cut(n: Extent, first: Extent | None, last: Extent | None, step: int) -> Ext
 def _is_exact(extent: Extent) -> bool:
     """Return whether float32 represents the values of the expression exactly, if the values and all sizes are below `EXACT`.
 
-    The expression counts as exact if its coefficients are multiples of 1/8, or if it is one product of sizes whose coefficient
-    is `k / 2**n` with `k` at most 8 in magnitude.
+    The expression counts as exact if its coefficients are multiples of 1/8. It also counts as exact if it is a single product
+    of sizes with a coefficient `k / 2**n`, where `k` is at most 8 in magnitude.
     """
     coefficients = [Fraction(c) for _, c in terms_of(extent) if isinstance(c, int | Fraction)]
     if all(c.denominator in (1, 2, 4, 8) for c in coefficients):
@@ -1028,8 +1035,8 @@ def describe_inferred_sizes(given: Extent | Cond) -> str:
 
 
 def _scaled(*extents: Extent) -> tuple[Extent, ...]:
-    """Return the expressions multiplied by the least common denominator of all coefficients, so that all coefficients become
-    integers.
+    """Multiply the expressions by the least common denominator of all coefficients, so that the coefficients become integers,
+    and return the products.
     """
     by = math.lcm(*(Fraction(c).denominator for e in extents for _, c in terms_of(e) if isinstance(c, int | Fraction)))
     return tuple(e * by for e in extents)
@@ -1051,7 +1058,7 @@ def _require_exact(node: ir.Node, operands: Sequence[Contents]) -> None:
 
 
 def _may_overflow(element: Element) -> bool:
-    """Return whether the element is computed from integers that depend on data, and is not such an integer itself."""
+    """Return whether the element is computed from integers that depend on data, and is not itself one of these integers."""
     data = [size(a) for a in element.atoms() if isinstance(a, Sym) and is_unknown(a)] if isinstance(element, Size) else []
     return bool(data) and element not in data
 
@@ -1229,8 +1236,8 @@ _FUNCTIONS: Mapping[str, Function] = {
     "Xor": _logic(_xor),
 }
 _MODULAR = frozenset({"Add", "And", "Mul", "Neg", "Not", "Or", "Pow", "ReduceProd", "ReduceSum", "Sub", "Sum", "Where", "Xor"})
-"""Operators whose results are right even if integers overflow, because sums and products modulo a power of two obey the same
-laws as sums and products of integers.
+"""Operators whose results are right even if integers overflow. The reason is that sums and products modulo a power of two obey
+the same laws as sums and products of integers.
 """
 _REDUCTIONS: Mapping[str, Callable[[list[Extent]], Extent]] = {
     "ReduceProd": _product,
@@ -1285,7 +1292,9 @@ The package onnx infers the shapes of all other operators.
 
 
 def _values(model: ir.Model) -> Iterator[ir.Value]:
-    """Yield every value of the model that is an input or a node's result. A clone of the model gives the same order."""
+    """Yield every value of the model that is an input or a node's result. For a clone of the model, the values are in the same
+    order.
+    """
     for graph in [model.graph]:
         yield from graph.inputs
     for node in ir.traversal.RecursiveGraphIterator(model.graph):

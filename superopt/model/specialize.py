@@ -1,7 +1,7 @@
-"""Specialize a model to fixed inputs and sizes, and inline each branch whose condition is then known.
+"""Specialize a model to fixed inputs and sizes, and inline the branches of Ifs whose conditions become known.
 
 Exporters write an If where an operator's effect depends on a size, or where an input selects a part of the model. For example,
-the effect of a Squeeze depends on whether the extent of an axis is 1. The condition of an If is known if it is the same at all
+the effect of a Squeeze depends on whether the extent of an axis is 1. A condition is known if it has the same value at all
 sizes at which the model runs.
 """
 
@@ -25,13 +25,16 @@ from superopt.protobuf.specialize import Specialization, branch_nodes, fix_input
 from superopt.runtime.input_source import Example
 
 Fixable: TypeAlias = "str | npt.ArrayLike"
-"""The size of a dimension, or the value of a fixed input: a number, an array, or a text such as `16000` or `true`."""
+"""The size of a dimension, or the value of a fixed input: a number, an array, or a string such as "16000" or "true"."""
 
 
 def read_fixed(given: Mapping[str, Fixable], model: Model) -> Specialization:
-    """Return the values of inputs and the sizes of dimensions that the user fixed, in the types of the model.
+    """Return a `Specialization` with the values of inputs and the sizes of dimensions that the user fixed.
 
-    A single number fixes all elements of an input. A dimension is given by its name, or as `input[axis]`, as for `--shape`.
+    The values are converted to the types of the inputs.
+
+    A single number fixes all elements of an input. A dimension is given by its name or as `input[axis]`, as in the option
+    `--shape`.
 
     Raises:
         FixedInputError: A name is neither an input nor a dynamic dimension, a value does not fit the input, or a dimension is
@@ -67,10 +70,10 @@ def _value(value: ir.Value, given: Fixable) -> npt.NDArray[np.generic]:
 
 
 def _parsed(given: Fixable, wanted: np.dtype[np.generic], name: str) -> npt.NDArray[np.generic]:
-    """Return the value in the type of the input.
+    """Return the value as an array of the input's type.
 
     Raises:
-        FixedInputError: The value cannot be represented in the type.
+        FixedInputError: This type cannot represent the value.
     """
     try:
         read = np.asarray(_number(given) if isinstance(given, str) and wanted.kind != "O" else given)
@@ -101,7 +104,9 @@ def _size(name: str, given: Fixable) -> int:
 
 
 def at_fixed_sizes(given: Sequence[Mapping[str, int]], fixed: Specialization) -> list[dict[str, int]]:
-    """Return the sizes that the user gave, together with the fixed sizes.
+    """Return the mappings in `given` from dimensions to sizes, with the fixed sizes added to each mapping.
+
+    If `given` is empty, one mapping with only the fixed sizes is returned. Empty mappings are left out.
 
     Raises:
         FixedInputError: A given size differs from the fixed size of the dimension.
@@ -129,12 +134,13 @@ def agreeing_examples(examples: Sequence[Example], fixed: Specialization) -> tup
 
 
 def specialize(model: Model, fixed: Specialization) -> tuple[Model, Specialization]:
-    """Fix the inputs and sizes, inline the branches that are then known, and return the new model and a record of the changes.
+    """Fix inputs and sizes, inline branches whose conditions become known, and return the new model and a record of the
+    changes.
 
-    At the fixed inputs and sizes, the new model is equivalent to `model`.
+    At the fixed inputs and sizes, the new model is equivalent to the given model.
 
-    Inputs and outputs do not change, except that fixed dimensions are no longer dynamic. The model itself is returned if
-    nothing is fixed and no branch is known.
+    Inputs and outputs do not change, except that fixed dimensions are no longer dynamic. The given model itself is returned if
+    nothing is fixed and no condition is known.
 
     Raises:
         FixedInputError: The model has no output to which the test of fixed values can be added.

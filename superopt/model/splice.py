@@ -1,4 +1,4 @@
-"""Splicing: replace some nodes of a model by nodes that compute given terms, and leave the rest of the model unchanged."""
+"""Splicing: replace some nodes of a model by nodes that compute new terms, and leave the rest of the model unchanged."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ MADE_NAME = re.compile(r"superopt\.(\d+)\.")
 
 @dataclass(frozen=True, eq=False)
 class Replacement:
-    """New terms for some values of a graph. Nodes that compute these terms replace the nodes that currently compute the values.
+    """New terms for some values of a graph. Nodes for these terms will replace the nodes that compute the values at present.
 
     A variable of the terms stands for the value with the same name.
 
     Attributes:
-        outputs: the terms, by the names of the values that the terms replace.
+        outputs: the new terms. The key of a term is the name of the value that the term computes.
         dtype: the type of all values, except booleans.
-        conditions: the names of the outputs that are booleans. Variables that are conditions are booleans too.
+        conditions: the names of the outputs that are booleans. Variables that the algebra marks as conditions are booleans too.
         sizings: bindings of the dynamic dimensions to sample sizes.
         scope: the location of the graph that contains the values.
     """
@@ -54,12 +54,12 @@ class Replacement:
 
 
 def splice(model: Model, replacements: Sequence[Replacement]) -> Model:
-    """Return a copy of the model in which new nodes, written from the terms of the replacements, compute the replaced values.
+    """Return a copy of the model in which nodes for the new terms replace the nodes that computed the same values.
 
-    Nodes and weights without users are removed. Weight-only terms become initializers, each stored once. Large weight-only
-    terms become tensors that are computed when they are read. At most 256 MiB of these tensors stay in memory. Inputs, outputs,
-    opset, IR version, metadata, functions, subgraphs, names of remaining values, and weights that are still used do not change.
-    New names are unique.
+    Nodes and weights without users are removed. Weight-only terms become initializers, and equal terms share an initializer.
+    The tensor of a large weight-only term is computed only when it is read. At most 256 MiB of such tensors stay in memory
+    afterwards. Inputs, outputs, opset, IR version, metadata, functions, subgraphs, names of remaining values, and weights that
+    are still used do not change. New names are unique.
 
     Raises:
         CheckFailedError: the replacements depend on each other in a cycle.
@@ -69,10 +69,10 @@ def splice(model: Model, replacements: Sequence[Replacement]) -> Model:
 
 
 def splice_with_weights(model: Model, replacements: Sequence[Replacement]) -> tuple[Model, dict[str, Term]]:
-    """Return the model that `splice` returns, and a mapping from the names of new weights to their terms.
+    """Return the model that `splice` returns, and a mapping from the names of new weights to terms.
 
-    The term of a new weight computes the weight from the weights of the given model. New weights without a term, such as shapes
-    for a Reshape, are left out.
+    The term of a new weight computes this weight from weights of the original model. New weights without a term, such as the
+    target shape of a Reshape, are left out of the mapping.
     """
     splicing = _Splicing(model.clone())
     remove_placeholder_names(value for known in splicing.values.values() for value in known.maps[0].values())
@@ -129,7 +129,7 @@ class _Splicing:
         self.kept = 0
 
     def insert(self, replacement: Replacement) -> None:
-        """Add nodes that compute the replacement's terms. The results get the names and users of the replaced values."""
+        """Add nodes that compute the replacement's terms. The results take the names and users of the replaced values."""
         prefix = self._prefix()
         dtype = replacement.dtype
         graph, values = self.graphs[replacement.scope], self.values[replacement.scope]
@@ -161,9 +161,9 @@ class _Splicing:
             values[name] = known[name]
 
     def _hand_over(self, old: ir.Value, new: ir.Value) -> None:
-        """Make all users of the value `old` read the value `new`, and copy type, shape and metadata.
+        """Make all users of the value `old` read the value `new`, and copy the type, shape and metadata of `old` to `new`.
 
-        If `new` is the result of an Identity and not a graph output, the users read the operand of the Identity instead.
+        If `new` is the result of an Identity and is not a graph output, the users read the operand of the Identity instead.
         """
         new.shape, new.type, new.doc_string = old.shape, old.type, old.doc_string
         new.metadata_props.update(old.metadata_props)
@@ -178,7 +178,7 @@ class _Splicing:
     def sweep(self) -> None:
         """Remove the nodes and weights that nothing uses after new nodes have replaced old nodes.
 
-        If the node of a replaced value is still needed, the value gets a new name.
+        If the node that computed a replaced value is still needed for another result, the replaced value gets a new name.
         """
         for value in self.retired:
             self._bury(value)
@@ -187,7 +187,9 @@ class _Splicing:
             value.name = f"{prefix}unused.{position}"
 
     def _bury(self, value: ir.Value) -> None:
-        """If the value has no users, remove its node or weight, and then the nodes and weights that only this node used."""
+        """If the value is a weight without users, remove it. If no result of the value's node has users, remove the node, and
+        then the nodes and weights that only this node used.
+        """
         dying = [value]
         while dying:
             value = dying.pop()
@@ -201,7 +203,7 @@ class _Splicing:
                 self._forget(value)
 
     def _forget(self, weight: ir.Value) -> None:
-        """Remove a weight that nothing uses, unless the weight is an input that a caller may feed."""
+        """Remove a weight that nothing uses, unless the weight is an input for which a caller may pass a value."""
         if weight.is_graph_input() and self.listed:
             self.graph.inputs.remove(weight)
         if not weight.is_graph_input() and weight.graph is not None:
@@ -224,8 +226,8 @@ class _Splicing:
         return self.folded[key]
 
     def _initializer(self, name: str, array: Array | Deferred) -> ir.Value:
-        """Return the weight that stores the array. If there is no such weight yet, a new weight `name` is added to the top
-        graph.
+        """Return the weight that stores the array. If there is no such weight yet, a new weight with this name is added to the
+        top graph.
         """
         if id(array) not in self.stored:
             tensor = self._tensor(array, name)
@@ -247,10 +249,10 @@ class _Splicing:
         return ir.LazyTensor(lambda: ir.tensor(array.computed(), name=name), kind, shape, name=name, cache=cache)
 
     def _prefix(self) -> str:
-        """Return a new prefix `superopt.N.` for names. The number `N` is larger than in any name of the model.
+        """Return a new prefix `superopt.N.` for names. The number `N` is larger than the number in any such name of the model.
 
-        So names from different passes differ, and a certificate can use names to distinguish values of the first and the last
-        model.
+        So passes use different names, and a certificate can use names to distinguish the values of the first model from those
+        of the last.
         """
         return f"superopt.{next(self.numbers)}."
 
@@ -268,7 +270,7 @@ def _stored(weight: ir.Value) -> ir.TensorProtocol:
 
 
 def _computed(term: Term, weights: Mapping[str, ir.TensorProtocol], dtype: ir.DataType) -> Array:
-    """Return the array of a term over the given weights. Weights that are read from files do not stay in memory."""
+    """Compute a term over the given weights, and return its array. Weights that are read from files do not stay in memory."""
     arrays = {name: copy.copy(tensor).numpy() for name, tensor in weights.items()}
     return fold([term], arrays, dtype.numpy())[term]
 

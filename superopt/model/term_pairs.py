@@ -1,6 +1,6 @@
-"""Compare pairs of terms that should be equal by running them in ONNX Runtime.
+"""Check whether pairs of terms are equal: compute the terms in ONNX Runtime, and compare the results.
 
-Many pairs are computed by one model, because creating a session of ONNX Runtime takes a long time.
+One model computes many pairs, because it takes long to create a session of ONNX Runtime.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ OPSET = 20
 
 @dataclass(frozen=True, eq=False)
 class TermPair:
-    """Two tuples of terms such that each `left[i]` should equal `right[i]`, and a float32 array for each variable. All extents
-    are numbers.
+    """Two tuples of terms, and a float32 array for each variable. Each term `left[i]` should equal `right[i]`. All extents are
+    numbers.
     """
 
     left: tuple[Term, ...]
@@ -32,11 +32,11 @@ class TermPair:
 
 
 def largest_differences(pairs: Sequence[TermPair], opset: int = OPSET) -> list[float]:
-    """Return, for each pair, the largest difference between an element of the left side and the same element of the right side.
+    """Return, for each pair, the largest difference between an element of a left term and the same element of the right term.
 
-    A difference is divided by the largest magnitude in the left array, if this magnitude is above 1. Positions where the left
-    side is not finite are ignored. The terms are run in ONNX Runtime without graph optimizations, and the two sides share no
-    nodes. The result is NaN for a pair that cannot be run.
+    If the largest magnitude in the left term's value is above 1, differences are divided by this magnitude. Elements that are
+    not finite in the left term's value are ignored. ONNX Runtime computes the terms without graph optimizations, and left and
+    right terms share no nodes. The result for a pair that cannot be computed is NaN.
     """
     try:
         return _together(pairs, opset)

@@ -23,11 +23,11 @@ GENERAL = (
 
 
 class Views:
-    """A copy of a model for analysis. Its values can be expressed as variables, and its nodes as terms.
+    """A copy of a model for analysis. The copy's values can be expressed as variables, and its nodes as terms.
 
     Terms have symbolic sizes for dynamic dimensions. A node is expressed as terms only if the terms are proved to have the
-    node's result shapes at all sizes of at least 1. Equalities of extents that the terms require must be proved for all sizes
-    too.
+    node's result shapes at all sizes of at least 1. If the terms require that extents are equal, the equality must be proved
+    for all sizes too.
     """
 
     def __init__(self, model: Model) -> None:
@@ -50,9 +50,9 @@ class Views:
         self.assumptions = (*GENERAL, *trust_assumptions(model), *self.values.assumptions)
 
     def leaf(self, value: ir.Value) -> Term | None:
-        """Return a variable that stands for the value in terms, or None if the type or shape does not permit a variable.
+        """Return a variable that stands for the value in terms, or None if no variable can have the value's type or shape.
 
-        The variable has the value's name. An extent that depends on the dynamic dimensions is an expression.
+        The variable has the value's name. Its extents are expressions if they depend on the dynamic dimensions.
         """
         if not self.dynamic:
             return leaf_of(value)
@@ -68,7 +68,7 @@ class Views:
         return variable(found.name, shape, condition=found.condition, position=found.position)
 
     def lift(self, node: ir.Node, operands: Sequence[Term | None]) -> tuple[Term, ...] | None:
-        """Return the terms of the node's outputs. `operands` are the terms of the node's inputs, or None where there is no
+        """Return the terms of the node's outputs. `operands` contains the term of each input, or None for an input without a
         term.
 
         Returns None if the algebra cannot express the node, or if the terms are not proved to be right at all sizes.
@@ -97,7 +97,9 @@ class Views:
         return all(prove_equal(mine, its) for mine, its in zip(term.shape, shape, strict=True))
 
     def _canonical(self, extent: Extent) -> Extent:
-        """Return one expression for all extents that are proved equal at all sizes: the first such expression."""
+        """Return the first known expression that is proved to equal the extent at all sizes, or the extent itself if there is
+        none.
+        """
         if not isinstance(extent, Size):
             return extent
         known = self._known.setdefault(self._numbers(extent), [])
@@ -115,7 +117,8 @@ class Views:
 def _is_certain(condition: Cond) -> bool:
     """Return whether a requirement of a term is proved for all sizes, or needs no proof.
 
-    Only equalities and inequalities (`==`, `!=`) need a proof. ONNX itself makes all other requirements for the node.
+    Only requirements that numbers are equal or unequal (`==`, `!=`) need a proof. ONNX itself also makes all other
+    requirements, so the model can run only at sizes that meet them.
     """
     match condition:
         case Compare("==" | "!="):

@@ -1,11 +1,11 @@
 """The rule notation: a subset of Python expressions, parsed with `ast` and never evaluated.
 
-Parsing the text that `render_terms` prints gives the same terms.
+Parsing is the inverse of printing: if the text that `render_terms` returns for some terms is parsed, the same terms result.
 
     x @ y + relu(z)                                    operators as infix symbols or calls
     concat(x, y, axis=-1)                              attributes by name; axes counted from the end
     slice(x, axis=-1, start=0, stop=y.shape[-1])       sizes are arithmetic over extents of variables
-    conv(x, w, strides=(s0, s1), ...)                  any other bare name in an attribute is an attribute variable
+    conv(x, w, strides=(s0, s1), ...)                  s0 and s1 are attribute variables, which stand for numbers
     slice(m := x @ concat(y, z, axis=-1), ...)         a shared subterm, named at its first occurrence
     expand(b, shape=(x @ w).shape, axes=(-1,))         the shape of a term
     expand(y, shape=x.shape, axes=others(x, k))        the axes of a term except the listed axes
@@ -13,8 +13,8 @@ Parsing the text that `render_terms` prints gives the same terms.
     x.shape[others(x, k)] == y.shape[others(y, k)]     in a condition: sizes agree along these axes
 
 A rule is `lhs => rhs for x[2, 3], y[2] where condition, condition`. `for` lists every tensor variable with its possible ranks.
-The rule is stated for all well-typed combinations of these ranks. A rule without variables has no `for`. Several outputs are
-written as a tuple. `for` may also list
+The rule is stated for all well-typed combinations of these ranks. A rule without variables has no `for`. If a side has several
+outputs, they are written as a tuple. The `for` clause can also list axis variables and tuples of attribute variables:
 
     k[-1, -2]                                          an axis variable and its possible axes: concat(x, y, axis=k)
     s[2]                                               a tuple of attribute variables s0, s1: strides=s is strides=(s0, s1)
@@ -111,9 +111,10 @@ def parse(
 
 @functools.lru_cache(maxsize=4096)
 def real_names(*texts: str) -> frozenset[str]:
-    """Return the names of attribute variables that stand for real numbers in the texts.
+    """Return the names of the attribute variables in the texts that stand for real numbers.
 
-    Such a name occurs in a real attribute of an operator, such as `factor=a`, and in no integer attribute.
+    A name stands for a real number if it occurs in a real-valued attribute of an operator, such as `factor=a`, and in no
+    integer attribute.
     """
     reals: set[str] = set()
     integers: set[str] = set()
@@ -134,7 +135,7 @@ def real_names(*texts: str) -> frozenset[str]:
 
 
 def _names_outside_calls(node: ast.AST) -> Iterator[str]:
-    """Yield the names in an expression, except names inside applications of operators."""
+    """Yield the names in an expression, except names inside calls."""
     if isinstance(node, ast.Name):
         yield node.id
     elif not isinstance(node, ast.Call):
@@ -320,11 +321,12 @@ def _condition(node: ast.expr, scope: Scope) -> Cond:
 
 @dataclass(frozen=True)
 class Statement:
-    """A rule or an axiom, split into the texts of its parts. The texts are not parsed yet.
+    """A rule or an axiom, split into its parts. Both sides and the conditions are texts that are not parsed yet.
 
     Attributes:
         arrow: `==` if both sides are defined on the same inputs, or `=>` if the right side may be defined on more inputs.
-        ranks: Each name of the `for` clause with its possible ranks. An axis variable has possible axes, which are negative.
+        ranks: Pairs of a name in the `for` clause and its possible ranks. For an axis variable, the pair contains the possible
+            axes, which are negative integers.
         where: The conditions.
     """
 
@@ -380,7 +382,7 @@ def parse_statement(line: str) -> Statement:
 
 @functools.lru_cache(maxsize=4096)
 def _ranks(text: str) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """Return the names in a `for` clause, each with its possible ranks."""
+    """Return pairs of a name in a `for` clause and its possible ranks."""
     return tuple(map(_ranked, _separated(text)))
 
 
@@ -414,7 +416,7 @@ def _rank(node: ast.expr) -> int:
 
 
 def equation_at_ranks(statement: Statement, ranks: Mapping[str, int]) -> Equation:
-    """Parse the statement at these ranks of its variables. For an axis variable, `ranks` contains an axis, which is negative.
+    """Return the statement, parsed at these ranks of its variables. For an axis variable, `ranks` contains a negative axis.
 
     Raises:
         NotationError: The statement is not valid notation.

@@ -1,7 +1,7 @@
 """The equations of a rule or an axiom, one for each well-typed combination of its variables' ranks and axes.
 
 A statement with many variables has many combinations of ranks. In nearly all combinations, some small subterm is ill typed.
-Small subterms are therefore typed first. The result for a subterm is cached for each combination of its variables' ranks.
+Small subterms are therefore type-checked first. The result of each check is cached by the ranks of the subterm's variables.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def equations(statement: Statement) -> list[Equation]:
 
 
 class _Pieces:
-    """The operator applications within a statement, with a cache of the ranks at which each application is well typed."""
+    """The operator applications in a statement, with a cache that records at which ranks each application is well typed."""
 
     def __init__(self, statement: Statement) -> None:
         self.reals = real_names(statement.left, statement.right)
@@ -74,10 +74,10 @@ class _Pieces:
 
 
 def _applications(tree: ast.expr, declared: frozenset[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the text of each operator application and the declared names in this text. Operands precede their users.
+    """Yield a pair for each operator application in the tree: its text, and the declared names in the text.
 
-    An application that contains a name defined by `:=` is left out, because the text of the application cannot be parsed by
-    itself.
+    Operands come before the application that uses them. An application that contains a name defined by `:=` is left out,
+    because the text of the application cannot be parsed by itself.
     """
     bound = {n.target.id for n in ast.walk(tree) if isinstance(n, ast.NamedExpr)}
     for node in _terms(tree):
@@ -88,7 +88,10 @@ def _applications(tree: ast.expr, declared: frozenset[str]) -> Iterator[tuple[st
 
 
 def _terms(tree: ast.expr) -> Iterator[ast.expr]:
-    """Yield the syntax tree of each operator application, operands first. Applications inside attributes are left out."""
+    """Yield the syntax tree of each operator application. Applications inside attributes are left out.
+
+    Operands come before the application that uses them.
+    """
     match tree:
         case ast.Tuple(parts) | ast.Call(_, parts):
             pass

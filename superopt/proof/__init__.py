@@ -5,13 +5,13 @@ and the packages below them. Read `verify` first.
 
     `verify`: the entry point: tries the axioms, then the definitions, then random sampling, and returns a verdict.
     `axioms/`: the e-graph prover: saturation with proved axioms, and a check by Z3 of the axiom instances that a proof uses.
-    `definitions/`: the index prover: equality of elements from the definitions in index notation.
+    `definitions/`: the index prover, which proves that elements are equal from operator definitions in index notation.
     `derivation/`: derivation of rules from other rules.
     `sample`: refutes false rules by exact evaluation on random instances.
     `ledger`: implements `superopt prove`, which proves all axioms and checks or renews the proofs of all stored rules.
     `recheck`: checks stored proofs without a search. It can check the proofs of a rule and its converse together.
-    `precondition`: adds the conditions that a rule's right side needs.
+    `precondition`: adds the conditions to a rule under which its right side is well typed.
     `domains`: checks, for divisions, roots, powers and logarithms, that the right side is defined wherever the left side is.
-    `denominators`: finds the extents by which attributes divide, and checks that the extents are not zero.
-    `definedness`: selects the axiom instances that a proof may use for operators that are not defined everywhere.
+    `denominators`: finds the denominators in attributes such as `1 / a`, and checks that the denominators are not zero.
+    `definedness`: selects the axiom instances that a proof may use if its terms are not defined everywhere.
 """

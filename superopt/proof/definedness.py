@@ -1,11 +1,15 @@
 """The selection of axiom instances for proofs with operators that are not defined everywhere, such as division.
 
 The sides of an `==` axiom are defined on the same inputs. The right side of a `=>` axiom is defined wherever its left side is.
-Congruence closure treats both kinds of axiom as equalities. The closure is sound on the inputs where both sides of a rule are
-defined, as long as every term of the axiom instances is also defined on these inputs. A term that divides (or takes a root, a
-power or a logarithm) is known to be defined in two cases: if the rule contains the term and depends on every element of the
-term, or if the term is on one side of an axiom instance and the other side is known to be defined. A separate check shows that
-the rule's right side is defined wherever its left side is.
+Congruence closure treats both kinds of axiom as equalities. This is sound on the inputs where both sides of a rule are defined,
+as long as every term of the axiom instances is also defined on these inputs. A term that divides (or takes a root, a power or a
+logarithm) is known to be defined in two cases:
+
+- the rule contains the term, and the result of a side of the rule depends on every element of the term;
+- the term is on one side of an axiom instance whose other side is known to be defined. If the axiom is a `=>` axiom, the term
+  must be on the right side.
+
+A separate check shows that the rule's right side is defined wherever its left side is.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ from superopt.rules.rule import axioms
 STRICT = frozenset(
     {"concat", "expand", "matmul", "reduce_max", "reduce_mean", "reduce_sum", "repeat", "reshape", "reverse", "tile"}
 )
-"""Operators that are not elementwise and whose result depends on every element of their operands."""
+"""Operators that are not elementwise, but whose results depend on every element of the operands."""
 
 
 def undefined_somewhere(assumptions: Assumptions) -> bool:
@@ -59,7 +63,7 @@ def undefined_somewhere(assumptions: Assumptions) -> bool:
 
 
 def defined_instances(assumptions: Assumptions, grounds: Sequence[Ground]) -> list[Ground]:
-    """Return the axiom instances whose terms are all defined at every input at which both sides of the rule are defined."""
+    """Return the axiom instances whose terms are shown to be defined wherever both sides of the rule are defined."""
     goals = (*assumptions.left, *assumptions.right)
     sides = [side for g in grounds for side in (g.left, g.right)]
     if not any(map(is_partial, subterms(*goals, *sides))) and not denominators(*sides):
@@ -88,9 +92,9 @@ def defined_instances(assumptions: Assumptions, grounds: Sequence[Ground]) -> li
 
 
 def _sources(ground: Ground) -> tuple[Term, ...]:
-    """Return each side of the axiom instance with this property: wherever the side is defined, the other side is defined too.
+    """Return the sides of the axiom instance from which it follows that the other side is defined too.
 
-    The left side of a `=>` axiom and both sides of an `==` axiom have this property.
+    These are the left side of a `=>` axiom and both sides of an `==` axiom.
     """
     axiom = axioms().get(ground.axiom)
     directed = ground.directed or (axiom is not None and axiom.statement.arrow == "=>")
@@ -105,9 +109,9 @@ def _all_defined(side: Term, closure: Closure, defined: Iterable[Term], facts: G
 
 
 def _counting(term: Term) -> Iterator[Term]:
-    """Yield subterms that must be defined wherever the term is defined.
+    """Yield subterms that are always defined where the term is defined, because the term depends on all of their elements.
 
-    Each subterm applies a partial operator, such as division, and the term depends on every element of the subterm.
+    Only subterms with a partial operator, such as division, are yielded. The term itself can be one of them.
     """
     if is_partial(term):
         yield term
@@ -120,7 +124,7 @@ def _counting(term: Term) -> Iterator[Term]:
 
 
 def is_partial(term: Term) -> bool:
-    """Return whether the term's operator is partial: undefined for some elements of its operands."""
+    """Return whether the term's operator is partial, that is, undefined for some values of its operands' elements."""
     return not term.is_variable and _facts_of(term)[0]
 
 
@@ -133,7 +137,7 @@ _known: dict[object, tuple[bool, bool]] = {}
 
 
 def _facts_of(term: Term) -> tuple[bool, bool]:
-    """Return two booleans for the term's operator at its attributes and ranks: is it partial, and is it elementwise?"""
+    """Return whether the term's operator is partial, and whether it is elementwise, at the term's attributes and ranks."""
     identity = term.op, term.attributes, tuple(a.rank for a in term.args)
     known = _known.get(identity)
     if known is None:
@@ -143,7 +147,7 @@ def _facts_of(term: Term) -> tuple[bool, bool]:
 
 
 def _value(term: Term) -> tuple[Sum, tuple[object, ...]]:
-    """Return the element at a symbolic position of the operator's result on unknown operands, and the position."""
+    """Apply the operator to unknown operands. Return the result's element at a symbolic position, and the position."""
     notation = Normal()
     with index.interpreted(notation):
         operands = [notation.read(f"e{place}", a.shape) for place, a in enumerate(term.args)]

@@ -28,7 +28,7 @@ from superopt.proof.definitions.sums import Guard
 
 
 def denominators(*roots: Term) -> tuple[Extent, ...]:
-    """Return the extents by which attributes of the terms divide, in a fixed order. A product is split into its factors."""
+    """Return the denominators that occur in attributes of the terms, in a fixed order. A product is split into its factors."""
     found: dict[Extent, None] = {}
     for atom in sorted(attribute_atoms(*roots), key=str):
         if isinstance(atom, Floor | Inverse):
@@ -37,9 +37,9 @@ def denominators(*roots: Term) -> tuple[Extent, ...]:
 
 
 def denominator_factors(extent: Extent) -> Iterator[Extent]:
-    """Yield the factors of `extent`. The extent is nonzero exactly where all yielded factors are nonzero.
+    """Yield the factors of an extent that can be zero. The extent is nonzero exactly where all yielded factors are nonzero.
 
-    Reciprocals and extents of tensors are left out, because they are never zero.
+    Reciprocals and extents of tensors are left out, because they are never zero. A sum is yielded as one factor.
     """
     if not isinstance(extent, Size) or len(extent.terms) > 1:
         yield extent
@@ -55,6 +55,6 @@ def nonzero(extents: Iterable[Extent]) -> Guard:
 
 
 def is_nonzero(facts: Iterable[Cond], extent: Extent) -> bool:
-    """Return whether the extent is shown to differ from zero under the facts."""
+    """Return whether the extent is shown to be nonzero under the conditions in `facts`."""
     known = tuple(facts)
     return is_valid(known, at_least(extent, 1)) or is_valid(known, negation(same(extent, 0)))

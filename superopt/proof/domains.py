@@ -1,8 +1,8 @@
 """The check that a rule's right side is defined wherever its left side is, for divisions, roots, powers and logarithms.
 
 An equation between values is proved only where both values are defined. A rule also needs a right side that is defined wherever
-its left side is. The right side is defined where certain values are not zero, not negative, or positive. Each of these demands
-must follow from the structure of the value, or the left side must make the same demand.
+its left side is. The right side is defined where certain values meet demands: a value must be nonzero, non-negative or
+positive. Each demand must follow from the structure of the value, or from the demands of the left side.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class DomainDemand:
     """A condition that a value must satisfy so that an expression is defined, such as "not zero" for a divisor.
 
     Attributes:
-        kind: NOT_ZERO, NOT_NEGATIVE or POSITIVE. For EXISTS, the power of the value with the symbolic exponent `exponent` must
-            exist.
-        chosen: Pairs of a condition (of a `where` operator) and its outcome. The demand applies only where all conditions have
+        kind: NOT_ZERO, NOT_NEGATIVE, POSITIVE or EXISTS. EXISTS demands that the power of the value with the symbolic exponent
+            `exponent` exists.
+        chosen: Pairs of the condition of a `where` operator and an outcome. The demand applies only where all conditions have
             these outcomes.
         candidate: The value, with bound indices and a guard (conditions on these indices). The demand applies at all values of
             the bound indices where the guard holds.
@@ -48,7 +48,7 @@ class DomainDemand:
 
     @property
     def key(self) -> object:
-        """A key that is equal for demands that differ only in the names of bound indices and the order of parts."""
+        """A key that is the same for demands that differ only in the names of bound indices or the order of parts."""
         return self.kind, str(self.exponent), self.chosen, factor_key(Largest((self.candidate,)))
 
     @property
@@ -60,7 +60,7 @@ class DomainDemand:
 def implied_signs(facts: Guard, value: Sum, notation: Normal) -> tuple[tuple[Sum, Sign], ...]:
     """Return pairs of an expression and the sign that the expression has wherever `value` is defined.
 
-    For example, x is positive wherever log(x) is defined.
+    For example, if `value` is log(x), the result contains x with a positive sign.
     """
     if not has_partial_function(value):
         return ()
@@ -74,10 +74,8 @@ def implied_signs(facts: Guard, value: Sum, notation: Normal) -> tuple[tuple[Sum
 def is_undefined(facts: Guard, left: Sum, right: Sum, notation: Normal, divisors: Iterable[Extent] = ()) -> bool:
     """Return whether `right` may be undefined where `left` is defined.
 
-    False means that `right` is shown to be defined wherever `left` is.
-
-    `divisors` contains the extents by which attributes of the right side divide. `facts` must state that the divisors of the
-    left side are not zero.
+    False means that `right` is shown to be defined wherever `left` is. `divisors` contains the denominators that occur in
+    attributes of the right side. `facts` must state that the denominators in attributes of the left side are not zero.
     """
     open_ = [_divisor(d) for d in divisors if not is_nonzero(facts, d)]
     if not has_partial_function(right) and not open_:
@@ -95,7 +93,7 @@ def is_undefined(facts: Guard, left: Sum, right: Sum, notation: Normal, divisors
 def _divisor(extent: Extent, where: DomainDemand | None = None) -> DomainDemand:
     """Return the demand that an extent is not zero.
 
-    If the demand `where` is given, the new demand applies only where the demand `where` applies.
+    `where` is None or another demand. In the second case, the new demand applies only where the other demand applies.
     """
     value: Sum = (Summand(extent),)
     if where is None:
@@ -143,8 +141,8 @@ def domain_demands(facts: Guard, value: Sum, notation: Normal) -> list[DomainDem
 def _strict(demand: DomainDemand, others: Mapping[object, DomainDemand]) -> DomainDemand:
     """Strengthen the demand (a condition on a value) if a demand in `others` says that the same value is not zero.
 
-    A value that is neither negative nor zero is positive. For a nonzero value, `value ** a` exists exactly where `value ** -a`
-    exists. The demands for the exponents `a` and `-a` therefore become equal.
+    The demand that the value is not negative becomes the demand that it is positive. For a nonzero value, `value ** a` exists
+    exactly where `value ** -a` exists. The demands for the exponents `a` and `-a` therefore become the same demand.
     """
     inside = replace(demand.candidate, value=_turned(sort_summands(demand.value)))
     if replace(demand, kind=NOT_ZERO, candidate=inside, exponent=0).key not in others:
@@ -155,7 +153,10 @@ def _strict(demand: DomainDemand, others: Mapping[object, DomainDemand]) -> Doma
 
 
 def _of_magnitude(demand: DomainDemand) -> DomainDemand:
-    """Turn a demand that |x| is not zero, or is positive, into a demand that x is not zero. Return other demands unchanged."""
+    """Replace the demand that |x| is not zero or is positive with the demand that x is not zero.
+
+    All other demands are returned unchanged.
+    """
     match demand.value:
         case (Summand(1, (), (), (Largest((GuardedValue((), (), a), GuardedValue((), (), b))),)),) if (
             demand.kind != NOT_NEGATIVE
@@ -230,7 +231,10 @@ def _met(facts: Guard, demand: DomainDemand, signs: Signs) -> bool:
 
 
 def _demanded(facts: Guard, demand: DomainDemand, given: list[DomainDemand], notation: Normal) -> bool:
-    """Return whether the demands (conditions on values) in `given` imply `demand` wherever `demand` applies."""
+    """Return whether the demands in `given` are shown to imply `demand` wherever `demand` applies.
+
+    A demand is a condition on a value.
+    """
     alike = [g for g in given if g.kind == POSITIVE or (g.kind == demand.kind and g.exponent == demand.exponent)]
     stronger = [g for g in alike if set(g.chosen) <= set(demand.chosen)]
     return Cancellation(notation).covered(facts, demand.candidate, [g.candidate for g in stronger])

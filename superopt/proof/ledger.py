@@ -31,8 +31,8 @@ class LedgerRow:
     """The verdict on one axiom or rule.
 
     Attributes:
-        how: The kind of proof: "definitions" for an axiom, "axioms" or "index" for a new proof of a rule, or "replayed" for a
-            stored proof. Empty if a new proof failed.
+        how: How the verdict was reached: "definitions" for an axiom, "axioms" or "index" for a new proof of a rule, or
+            "replayed" for a stored proof. Empty if no new proof of a rule was found.
         ranks: The choices of ranks at which the axiom or rule is stated.
         entry: The ledger entry of a stored rule, if there is one.
     """
@@ -55,7 +55,7 @@ class LedgerRow:
 
     @property
     def bounded(self) -> tuple[str, ...]:
-        """The limits of the proof, such as `g in 1, 2, 3, 4` for a group count g. Empty for a proof for all sizes."""
+        """The limits of the proof, such as `g in 1, 2, 3, 4` for a group count g. Empty if the proof covers all sizes."""
         return self.verdict.bounded if isinstance(self.verdict, Proved) else ()
 
     @property
@@ -71,11 +71,10 @@ class LedgerRow:
 
 
 def prove_axioms(*, operators: Collection[str] = (), seed: int = 0, workers: int = 1) -> Iterator[LedgerRow]:
-    """Prove every axiom and every regrouping law from the definitions. Yield a row for each law, in alphabetical order.
+    """Prove every axiom and every regrouping law from the definitions. Yield a row for each of them, in alphabetical order.
 
-    A regrouping law states that the operands of an operator such as `add` may be grouped and ordered in any way.
-
-    If `operators` is not empty, only the axioms in the files of these operators are proved.
+    A regrouping law states that the operands of an operator such as `add` can be grouped and ordered in any way. If `operators`
+    is not empty, only the axioms and regrouping laws of these operators are proved.
     """
     known = sorted((name, law) for name, law in axiom_laws().items() if not operators or name.partition(".")[0] in operators)
     verdicts = map_in_order(_axiom, [(name, seed) for name, _ in known], workers=workers)
@@ -89,7 +88,7 @@ def _axiom(name: str, seed: int) -> tuple[Verdict, tuple[str, ...]]:
 
 
 def axiom_proof_entry(row: LedgerRow) -> LedgerEntry:
-    """Return the entry that records the verdict `row` on an axiom in the ledger (the file of stored verdicts)."""
+    """Return the ledger entry for the verdict on an axiom. The ledger is the file of stored verdicts."""
     if isinstance(row.verdict, Proved):
         return replace(entry_of(row.rule, row.verdict, solver=z3_solver_version(), origin="specs"), name=row.name)
     specs = spec_digests(row.rule, ())
@@ -103,9 +102,9 @@ def prove_store(
 ) -> Iterator[LedgerRow]:
     """Check every stored rule and yield a row for each rule.
 
-    If `fresh` is True, each rule is proved anew. Otherwise the stored proof is checked without a search, and a rule with an
-    outdated proof gets the verdict `Unknown`. A stored proof with an unused instance of an axiom gives the verdict `Unknown`,
-    unless `record` is True. If `record` is True, the returned proof contains no unused instances, and lists the arithmetic
+    If `fresh` is True, each rule is proved anew. Otherwise the stored proof is checked without a search. If a stored proof is
+    outdated, the verdict is `Unknown`. If a stored proof contains an unused axiom instance, the verdict is also `Unknown`,
+    unless `record` is True. If `record` is True, the returned proof contains no unused axiom instances and lists the arithmetic
     questions that a later check can skip.
 
     Raises:
@@ -141,7 +140,7 @@ def _proved(rule: Rule, record: bool, seed: int) -> Checked:
 def _together(stored: Iterable[Stored]) -> Iterator[tuple[Stored, ...]]:
     """Split the sequence of rules into groups of one or two neighboring rules.
 
-    Two neighboring rules form one group if each rule is the other rule read from right to left.
+    Two neighboring rules form one group if each of them is the other one read from right to left.
     """
     waiting: Stored | None = None
     for pair in stored:
@@ -168,11 +167,11 @@ def _replayed(stored: Sequence[Stored], record: bool) -> list[Checked]:
 
 
 def write_proofs(rows: Sequence[LedgerRow], folder: Path | None = None) -> None:
-    """Write the proofs of the rows to the ledgers of their families. The rules and their origins stay unchanged.
+    """Write the proofs in the rows to the ledgers of the rules' families. The rules and their origins stay unchanged.
 
     Raises:
         StoreError: A ledger cannot be written.
-        UnprovedError: A row is not proved. Nothing is written.
+        UnprovedError: The rule of a row is not proved. In this case, nothing is written.
     """
     lines: dict[str, list[LedgerEntry]] = {}
     for row in rows:
@@ -206,7 +205,8 @@ class Sampled:
 def sample_store(*, instances: int, seed: int = 0, workers: int = 1, folder: Path | None = None) -> Iterator[Sampled]:
     """Compare the sides of every stored rule on random instances, and yield a result for each rule.
 
-    `instances` is the minimum number of instances for each rule. Instances are spread evenly over the rule's choices of ranks.
+    `instances` is the minimum number of instances for each rule, unless a counterexample is found earlier. Instances (choices
+    of sizes and attributes) are spread evenly over the rule's choices of ranks.
 
     Raises:
         StoreError: The store cannot be read.

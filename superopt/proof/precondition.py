@@ -1,7 +1,7 @@
 """Addition of missing conditions to a rule's `where` clause.
 
-The right side of a rule may be well typed, or have the left side's shape, only under a condition. The condition is missing if
-the rule's assumptions do not imply it.
+Some right sides are well typed, or have the left side's shape, only under a condition. The condition is missing from the rule
+if the rule's assumptions do not imply it.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from superopt.rules.rule import Rule
 @functools.lru_cache(maxsize=PROOF.completion_cache_count)
 @isolated_solver()
 def add_preconditions(rule: Rule) -> Rule | None:
-    """Return the rule with all conditions that its right side needs.
+    """Add all missing conditions to the rule and return the new rule.
 
     Wherever the new rule applies, the right side is well typed and has the left side's shape. Return the rule itself if no
-    condition is missing. Return None if the conditions contradict each other or exclude one of the rule's choices of ranks, or
-    if too many conditions are missing.
+    condition is missing. Return None if the conditions contradict each other, if they exclude one of the rule's choices of
+    ranks, or if too many conditions are missing.
     """
     for _ in range(PROOF.max_added_conditions):
         try:
@@ -47,7 +47,8 @@ def add_preconditions(rule: Rule) -> Rule | None:
 def _missing(assumptions: Assumptions) -> Iterator[Cond]:
     """Yield the conditions that the right side needs and that do not follow from the assumptions.
 
-    Equalities come first, then the other typing conditions, then the conditions that both sides have the same shape.
+    Typing conditions that are equalities come first, then all other typing conditions. The conditions which say that both sides
+    have the same shape come last.
     """
     needed = [c for t in subterms(*assumptions.right) for c in (*t.requires, *(at_least(e, 1) for e in t.shape))]
     needed.sort(key=lambda c: not (isinstance(c, Compare) and c.relation == "=="))

@@ -1,12 +1,13 @@
 """Checks of stored proofs, without a search and without trust in the ledger.
 
 For a proof from axioms, the ledger lists ground instances of the axioms. Each instance is checked again. For a proof from the
-definitions, the ledger lists the sizes to which the proof is limited. The ledger also lists arithmetic questions whose answers
-the proof does not need. Such a question is skipped and counts as undecided, so skipping cannot make a false rule pass.
+definitions, the ledger lists the sizes to which the proof is limited. For both kinds of proof, the ledger also lists arithmetic
+questions whose answers the proof does not need. These questions are skipped and count as undecided, so skipping them cannot
+make a false rule pass.
 
 Two rules are converses if each rule is the other rule read from right to left. A proof that the sides of a rule are equal also
-proves that the sides of the converse are equal. If two converses share one proof, the second rule therefore needs only one more
-check: its right side must be well typed and defined wherever its left side is.
+proves that the sides of the converse are equal. If two converses have the same proof, the proof is therefore checked only once.
+For the second rule, only one more check is needed: its right side must be well typed and defined wherever its left side is.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ def recheck_converses(known: tuple[Rule, Proved], converse: tuple[Rule, Proved])
     """Check the stored proofs of two converse rules and return a verdict for each rule.
 
     Each rule must be the other rule read from right to left. If the rules have the same proof and the same choices of ranks,
-    the proof is checked once. For the second rule, one more check is then sufficient: its right side must be well typed and
-    defined wherever its left side is. If one of these checks fails, each proof is checked by itself.
+    the proof is checked only once, for the first rule. For the second rule, it is sufficient to check that its right side is
+    well typed and defined wherever its left side is. If one of these checks fails, each proof is checked by itself.
     """
     (rule, proof), (other, its_proof) = known, converse
     if rule.choices == other.choices and _are_alike(proof, its_proof):
@@ -98,7 +99,7 @@ def _turned(rule: Rule, proof: Proved) -> Verdict:
 
 
 def _gives_its_converse(equation: Equation, *, from_axioms: bool) -> bool:
-    """Return whether the right side is well typed and non-empty wherever the left side is.
+    """Return whether the right side is well typed and non-empty wherever the left side is well typed and non-empty.
 
     If `from_axioms` is True, the right side must also be defined wherever the left side is defined.
     """

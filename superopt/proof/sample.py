@@ -2,8 +2,8 @@
 
 An instance is a choice of sizes and attributes at which the left side is well typed. Each value is a real number together with
 residues in prime fields (`superopt.algebra.exact`). Two values are compared by their residues. A false polynomial identity
-passes with a probability of at most its degree divided by the modulus. Some values, such as the root of a sum that is not a
-square or the exponential of an exponential, have no residue. Such values are compared as real numbers, with the tolerance
+passes with a probability of at most its degree divided by the modulus. Some values have no residue, such as the square root of
+a sum that is not a square, or the exponential of an exponential. These values are compared as real numbers, with the tolerance
 `PROOF.sample_tolerance_share`.
 """
 
@@ -30,7 +30,7 @@ __all__ = ["Instance", "inputs", "instantiations", "mismatch", "mismatch_at", "r
 
 
 def refutation_number_domain(*roots: Term) -> Fields:
-    """Return the arithmetic for values of these terms: each value is a real number together with residues in prime fields."""
+    """Return the arithmetic for evaluating the terms: each value is a real number together with residues in prime fields."""
     names = {t.op for t in subterms(*roots) if not t.is_variable}
     return fields_for(frozenset().union(*map(means, sorted(names))), strict=True)
 
@@ -54,8 +54,8 @@ def inputs(equation: Equation, instance: Instance, seed: int) -> dict[str, Array
 def mismatch(equation: Equation, *, instances: int, seed: int) -> Counterexample | None:
     """Compare both sides on random instances. Return the first counterexample, or None if the sides always agree.
 
-    An instance is a choice of sizes and attributes. `instances` is the number of random instances. If an attribute variable is
-    a divisor and the conditions allow it to be zero, each instance is also tried with this variable set to zero.
+    An instance is a choice of sizes and attributes. `instances` is the number of random instances. If an attribute variable
+    occurs in a denominator and the conditions allow it to be zero, each instance is also tried with this variable set to zero.
 
     Raises:
         InstantiationError: The conditions exclude all small sizes.
@@ -70,7 +70,10 @@ def mismatch(equation: Equation, *, instances: int, seed: int) -> Counterexample
 
 
 def _with_zeros(equation: Equation, instance: Instance) -> Iterator[Instance]:
-    """Yield one instance for each attribute variable that is a divisor and can be zero. This variable is set to zero."""
+    """Yield a variant of the instance for each attribute variable that occurs in a denominator and can be zero.
+
+    In this variant, the attribute variable is set to zero.
+    """
     divided = denominators(*equation.left, *equation.right)
     for name in dict.fromkeys(a.name for d in divided for a in atoms(d) if isinstance(a, Sym)):
         zeroed = replace(instance, attributes={**instance.attributes, name: 0})
@@ -104,7 +107,7 @@ def mismatch_at(equation: Equation, instance: Instance, seed: int) -> Counterexa
 
 
 def _values(roots: tuple[Term, ...], arrays: Mapping[str, Array], instance: Instance, domain: Fields) -> list[Array] | None:
-    """Return the values of the terms, or None if an attribute divides by zero."""
+    """Return the values of the terms, or None if the expression for an attribute divides by zero."""
     with np.errstate(all="ignore"):
         try:
             return [v[..., 0] for v in evaluate_terms(roots, arrays, instance.value(), domain)]
@@ -113,7 +116,7 @@ def _values(roots: tuple[Term, ...], arrays: Mapping[str, Array], instance: Inst
 
 
 def _undefined(values: Sequence[Array], instance: Instance, seed: int) -> Counterexample | None:
-    """Return a counterexample for an instance at which an attribute of the right side divides by zero.
+    """Return a counterexample for an instance at which the expression for an attribute of the right side divides by zero.
 
     `values` contains the values of the left side. The counterexample is at the first finite element of `values`. Return None if
     no element is finite.
@@ -139,8 +142,8 @@ def replay_counterexample(equation: Equation, counterexample: Counterexample) ->
 def _differ(left: Array, right: Array, identity: int) -> Array:
     """Return a boolean array that is True at each position at which the two values differ.
 
-    Values are compared by their residues in prime fields. Values without residues are compared as real numbers, and count as
-    equal where the left value is not finite.
+    Values are compared by their residues in a prime field. Where a value has no residue, the values are compared as real
+    numbers, and count as equal if the left value is not finite.
     """
     one, other = left[..., 1 + identity], right[..., 1 + identity]
     close = np.isclose(left[..., 0], right[..., 0], rtol=PROOF.sample_tolerance_share, atol=PROOF.sample_tolerance_share)
@@ -149,7 +152,7 @@ def _differ(left: Array, right: Array, identity: int) -> Array:
 
 
 def _shown(left: Array, right: Array, domain: Fields) -> tuple[str, str]:
-    """Return the two values as texts: as real numbers if these texts differ, otherwise as residues in a prime field."""
+    """Return the two values as texts. If they look the same as real numbers, their residues in a prime field are shown."""
     if f"{left[0]:.9g}" != f"{right[0]:.9g}":
         return f"{left[0]:.9g}", f"{right[0]:.9g}"
     modulus = CHAIN[domain.identity]

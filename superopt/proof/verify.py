@@ -23,10 +23,9 @@ from superopt.rules.verdict import Proved, Refuted, Unknown, Verdict
 def prove_rule(rule: Rule, *, seed: int = 0) -> Verdict:
     """Prove or refute a rule and return the verdict.
 
-    The claim is that the right side is well typed and equal to the left side, wherever the left side is well typed and the
+    The rule claims that the right side is well typed and equal to the left side, wherever the left side is well typed and the
     rule's `where` clause holds. If an axiom is proved only for some sizes, a proof that uses the axiom covers only these sizes.
-    If no prover succeeds, both sides are compared on random inputs. If the random inputs give no counterexample, the verdict is
-    `Unknown`.
+    If no prover succeeds, both sides are compared on random inputs. If this gives no counterexample, the verdict is `Unknown`.
     """
     started = time.perf_counter()
     verdict = _prove(rule, seed)
@@ -50,9 +49,9 @@ def _prove(rule: Rule, seed: int) -> Verdict:
 
 
 def objection_to(equation: Equation) -> str | None:
-    """Return the reason why the right side may be ill typed where the left side is well typed.
+    """Check that the right side is well typed wherever the left side is.
 
-    Return None if the right side is shown to be well typed wherever the left side is.
+    Return None if this is shown. Otherwise return the reason for the failure.
     """
     try:
         return type_objection(Assumptions(equation))

@@ -9,9 +9,9 @@ from onnx import GraphProto, ModelProto, NodeProto, helper
 
 
 def attribute_values(node: NodeProto) -> dict[str, Any]:
-    """Return the value of each attribute of the node, by name.
+    """Return a mapping from names to values for the attributes of the node.
 
-    Attributes that refer to an attribute of a function have no value, and are left out.
+    An attribute that refers to an attribute of the enclosing function has no value, and is left out.
     """
     return {a.name: helper.get_attribute_value(a) for a in node.attribute if not a.ref_attr_name}
 
@@ -19,7 +19,7 @@ def attribute_values(node: NodeProto) -> dict[str, Any]:
 def all_graphs(model: ModelProto) -> Iterator[GraphProto]:
     """Yield the model's main graph, and the graphs in attributes of nodes (such as the branches of If) at any depth.
 
-    Graphs in attributes of nodes in functions are included.
+    The graphs in attributes of the nodes of local functions are included.
     """
     waiting = [model.graph, *(body for function in model.functions for body in _bodies(function.node))]
     while waiting:
@@ -29,5 +29,5 @@ def all_graphs(model: ModelProto) -> Iterator[GraphProto]:
 
 
 def _bodies(nodes: Iterable[NodeProto]) -> list[GraphProto]:
-    """Return the graphs in the nodes' attributes. An attribute without a graph contributes an empty graph."""
+    """Return the graphs in the nodes' attributes. For an attribute without a graph, the list contains an empty graph."""
     return [body for node in nodes for attribute in node.attribute for body in (attribute.g, *attribute.graphs)]

@@ -1,9 +1,9 @@
-"""Support for types of ONNX maps, which onnx_ir cannot represent.
+"""Support for the map types of ONNX, which onnx_ir cannot represent.
 
-ZipMap of the domain ai.onnx.ml, for example, returns a map of probabilities.
+For example, the operator ZipMap of the domain ai.onnx.ml returns maps from classes to probabilities.
 
-In an `onnx_ir.Model`, a value with a map type has no type. The type is stored as a text in the value's metadata. In a
-ModelProto and in files, the type is in its usual place.
+In an `onnx_ir.Model`, a map has no type, and its map type is stored as text in the value's metadata. In a ModelProto and in
+files, the map type is stored as the value's type.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ types are inferred for their results.
 
 
 def without_maps(model: ModelProto) -> ModelProto:
-    """Return the model with map types moved to metadata, or the model itself if it has no maps."""
+    """Return a copy of the model with map types moved to metadata, or the model itself if it has no map types."""
     if not any(_is_map(value.type) for value in _values(model)):
         return model
     copy = ModelProto()
@@ -40,7 +40,7 @@ def without_maps(model: ModelProto) -> ModelProto:
 
 
 def to_proto(model: ir.Model) -> ModelProto:
-    """Return the model as a ModelProto, with map types in their usual places.
+    """Return the model as a ModelProto in which map types are the types of values again.
 
     Raises:
         InvalidModelError: onnx_ir cannot write a part of the model.
@@ -55,7 +55,7 @@ def to_proto(model: ir.Model) -> ModelProto:
 
 
 def with_maps(model: ModelProto) -> ModelProto:
-    """Move map types from metadata to their usual places, in-place, and return the model."""
+    """Change the model in place so that map types in metadata become the types of their values again, and return the model."""
     for value in _values(model):
         for place, entry in enumerate(value.metadata_props):
             if entry.key == KEY:
@@ -73,7 +73,9 @@ def has_maps(model: ir.Model) -> bool:
 
 
 def untype_zipmap_nodes(model: ir.Model) -> None:
-    """Move ZipMap nodes in place to a domain without operators, so that no types are inferred for the maps they return."""
+    """Change the domain of ZipMap nodes in place to a domain without operators, so that no types are inferred for their
+    results.
+    """
     for node in ir.traversal.RecursiveGraphIterator(model.graph):
         if node.domain == "ai.onnx.ml" and node.op_type == "ZipMap":
             node.domain = UNTYPED
@@ -81,7 +83,7 @@ def untype_zipmap_nodes(model: ir.Model) -> None:
 
 
 def _values(model: ModelProto) -> Iterator[ValueInfoProto]:
-    """Yield the value infos of the model's graphs at any depth and of its functions."""
+    """Yield the value infos of all graphs of the model, at any depth, and of its functions."""
     for graph in all_graphs(model):
         yield from chain(graph.input, graph.output, graph.value_info)
     for function in model.functions:

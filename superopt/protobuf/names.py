@@ -9,7 +9,11 @@ _UNNAMED = re.compile(r"\??|-1|None|unk__.*|.*\[\d+\]")
 
 
 def is_unnamed(name: str) -> bool:
-    """Return whether a dimension with this name counts as unnamed. Such a name is a placeholder that exporters write."""
+    """Return whether a dimension with this name counts as unnamed.
+
+    A dimension counts as unnamed if its name is a placeholder that exporters write, or looks like the key of an unnamed
+    dimension, such as `x[0]`.
+    """
     return _UNNAMED.fullmatch(name) is not None
 
 

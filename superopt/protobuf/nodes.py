@@ -1,4 +1,4 @@
-"""Lowered terms: ONNX nodes as Python values, and models that consist of such nodes."""
+"""Lowered terms: ONNX nodes that are represented by Python values, and models that consist of such nodes."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ WEIGHTS = "weights"
 
 
 class Hollow(np.ndarray[Any, np.dtype[Any]]):
-    """An array with a type and a shape, but with arbitrary elements.
+    """A stand-in for an array: it has a type and a shape, but its elements are arbitrary.
 
-    In a model, the array is a tensor with external data. The data file is needed only to create a session.
+    In a model, a stand-in becomes a tensor with external data. The data file is needed only when a session is created.
     """
 
     @staticmethod
     def of(dtype: npt.DTypeLike, shape: Sequence[int]) -> Hollow:
-        """Return an array with this type and shape that takes no memory."""
+        """Return a stand-in with this type and shape. Its elements take no memory."""
         return np.broadcast_to(np.zeros((), dtype), shape).view(Hollow)
 
 
 @dataclass(frozen=True, eq=False)
 class Deferred:
-    """An array that is computed anew at each use, so that it takes memory only during the use."""
+    """An array that is computed each time it is used, so that it takes memory only while it is used."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -56,13 +56,13 @@ class Deferred:
         return math.prod(self.shape)
 
     def astype(self, dtype: npt.DTypeLike) -> Deferred:
-        """Return the array with the elements converted to this type."""
+        """Return a deferred array with the elements converted to this type."""
         return Deferred(np.dtype(dtype), self.shape, lambda: self.computed().astype(dtype))
 
 
 @dataclass(frozen=True)
 class NodeText:
-    """An ONNX node as Python values, with the contents of a NodeProto. An absent optional input is an empty string.
+    """An ONNX node as Python values, with the contents of a NodeProto. An empty string in `inputs` stands for an absent input.
 
     The name of a non-standard operator includes its domain, as in `com.microsoft.Attention`.
     """
@@ -81,7 +81,7 @@ class Lowered:
         nodes: The nodes in topological order.
         initializers: The arrays of the initializers, by name. Variables of the terms are not initializers.
         booleans: The names of the outputs that are booleans. All other outputs are floating-point numbers.
-        shapes: The shape of each value that holds the value of a term, by the name of the value.
+        shapes: The shapes of values that equal a term, by the names of the values.
     """
 
     nodes: tuple[NodeText, ...]
@@ -96,9 +96,9 @@ def rename_values(node: NodeText, titles: Mapping[str, str]) -> NodeText:
 
 
 def shorten_reshape_chains(nodes: Iterable[NodeText], shapes: Mapping[str, Shape], outputs: Container[str]) -> list[NodeText]:
-    """Shorten chains of Reshape nodes: each Reshape reads the input of the chain's first Reshape.
+    """Shorten chains of Reshape nodes: let each Reshape of a chain read the input of the chain's first Reshape.
 
-    The result is the same, because the last Reshape of a chain determines the shape. A Reshape to the shape that its input
+    Results do not change, because only the last Reshape of a chain determines the shape. A Reshape to the shape that its input
     already has is left out, unless the Reshape computes one of the values in `outputs`.
     """
     source: dict[str, str] = {}
@@ -132,7 +132,9 @@ def needed_nodes(nodes: Sequence[NodeText], outputs: Iterable[str]) -> list[Node
 def lowered_model_proto(
     lowered: Lowered, inputs: Iterable[Term], outputs: Mapping[str, Term], opset: int, dtype: npt.DTypeLike = np.float32
 ) -> ModelProto:
-    """Return a model with the nodes in `lowered`, the variables `inputs` as inputs and the names in `outputs` as outputs."""
+    """Return a model with the nodes in `lowered`. The variables in `inputs` become inputs, and the keys of `outputs` name the
+    outputs.
+    """
     kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     info = onnx.helper.make_tensor_value_info
     graph = onnx.helper.make_graph(
@@ -165,7 +167,9 @@ def materialize_initializer(array: Array | Deferred) -> Array:
 
 
 def hollow_tensor(array: Hollow, name: str) -> TensorProto:
-    """Return a tensor with this name and the array's type and shape. The data is at the beginning of the file `WEIGHTS`."""
+    """Return a tensor with this name and the array's type and shape. Its external data is at the beginning of the file
+    `WEIGHTS`.
+    """
     tensor = TensorProto(name=name, dims=array.shape, data_location=TensorProto.EXTERNAL)
     tensor.data_type = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
     tensor.external_data.add(key="location", value=WEIGHTS)

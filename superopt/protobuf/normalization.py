@@ -1,7 +1,7 @@
-"""How a model normalizes its inputs: the numbers that it subtracts from an input, and the numbers that it divides by.
+"""How a model normalizes its inputs: the constants that it subtracts from an input, and the constants by which it then divides.
 
-A model that computes `(x - mean) / std` usually receives values near `mean`. Its rounding errors at values near 0 are not
-typical. Values that exactly equal a constant also matter, because differences are then 0 and comparisons have equal operands.
+A model that computes `(x - mean) / std` usually receives values near `mean`. Its rounding errors at inputs near 0 are not
+typical. Inputs that exactly equal a constant also matter, because a difference is then 0, or a comparison has equal operands.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class Normalization:
-    """The elementwise map `x * scale + offset` with which a model begins to process an input.
+    """The elementwise map `x * scale + offset` that a model first applies to an input.
 
     The arrays are in float64, have the rank of the input, and broadcast against the input.
     """
@@ -31,9 +31,9 @@ class Normalization:
     offset: Array
 
     def inputs(self, normal: Array) -> Array | None:
-        """Return the values of the input that the map turns into `normal`.
+        """Return the input values that the map turns into `normal`.
 
-        The result is None if there are no such finite values, or if `normal` does not have the shape of the input.
+        The result is None if one of these values is not finite, or if `normal` does not have the shape of the input.
         """
         try:
             with np.errstate(all="ignore"):
@@ -45,13 +45,13 @@ class Normalization:
 
 @dataclass(frozen=True, eq=False)
 class _Mapped:
-    """A value that consists of elements of an input to which an elementwise map is applied.
+    """A mapped input: a value that is computed from an input by an elementwise map and by moving elements.
 
     Attributes:
         name: The name of the input.
-        axes: For each axis of the value, the corresponding axis of the input. None if the elements have moved in any other way
-            than by a permutation of the axes.
-        map: The map.
+        axes: For each axis of the value, the corresponding axis of the input. `axes` is None if elements are moved by anything
+            but a permutation of the axes.
+        map: The elementwise map.
         shifted: Whether the map adds a constant.
     """
 
@@ -61,10 +61,9 @@ class _Mapped:
     shifted: bool = False
 
     def aligned(self, constant: Array) -> Array | None:
-        """Rearrange a constant that broadcasts against the value so that it broadcasts against the input, and return the
-        result.
+        """Return the constant, which broadcasts against the value, rearranged so that it broadcasts against the input.
 
-        The result is None if this is not possible.
+        The result is None if the constant cannot be rearranged in this way.
         """
         if self.axes is None:
             return constant.reshape(()) if constant.size == 1 else None
@@ -75,13 +74,15 @@ class _Mapped:
 
 
 SHIFTED = "shifted"
-"""The name of a set of input values near constants that the model subtracts. After normalization, the values are ordinary."""
+"""The name of a set of inputs whose values are near the constants that the model subtracts from them. After normalization, the
+values have ordinary magnitudes.
+"""
 
 
 def denormalized(normalized: Mapping[str, Normalization], name: str, normal: Array) -> Array:
-    """Return the values of the input `name` that the model normalizes to `normal`, or `normal` if there are no such values.
+    """Return the values of the input `name` that the model normalizes to `normal`, or `normal` itself if there are none.
 
-    Integers are rounded, and limited to the range of their type.
+    If `normal` contains integers, the values are rounded and limited to the range of their type.
     """
     if name not in normalized or normal.dtype.kind not in "iuf":
         return normal
@@ -96,8 +97,7 @@ def denormalized(normalized: Mapping[str, Normalization], name: str, normal: Arr
 
 
 def conditioning(normalized: Mapping[str, Normalization]) -> float:
-    """Return the largest factor by which the model's normalization of an input enlarges the relative rounding error of the
-    input.
+    """Return the largest factor by which normalization enlarges the relative rounding error of an input.
 
     The result is at least 1.
     """
@@ -105,10 +105,10 @@ def conditioning(normalized: Mapping[str, Normalization]) -> float:
 
 
 def normalizations(model: ModelProto) -> dict[str, Normalization]:
-    """Return the map by which the model normalizes each input, by the name of the input.
+    """Return a mapping from the names of inputs to the maps by which the model normalizes them.
 
-    The map includes the first constant that is added to the input or subtracted from it, and the products that follow. Inputs
-    without such a constant are left out.
+    A map includes the first constant that is added to the input or subtracted from it, and products with constants before and
+    after it. Inputs to which no constant is added are left out.
     """
     found: dict[str, Normalization] = {}
     for _, of, after in _readers(model, _constants(model)):
@@ -118,19 +118,19 @@ def normalizations(model: ModelProto) -> dict[str, Normalization]:
 
 
 def boundary_values(model: ModelProto, signed: Collection[str]) -> dict[str, tuple[Array, ...]]:
-    """Return, for each input, the values at which an element of the input exactly equals a constant of the model.
+    """Return, for each input, the values at which an operand computed from the input exactly equals a constant of the model.
 
-    Elements may be moved, and multiplied by powers of 2, before they are compared with the constant. Other products are
-    rounded, so possibly no value of the input gives the constant.
+    The operand may be computed by moving elements and multiplying them by powers of 2. Operands with other factors are left
+    out, because their products are rounded and may never equal the constant.
 
     Args:
         model: The model.
         signed: The names of the values for which the sign of a zero matters.
 
     Returns:
-        By the name of the input, arrays in float64 that have the rank of the input and broadcast against the input. The
-        constants are operands of comparisons and bounds, such as `c` in `x > c`, and of sums and differences in `signed`, such
-        as `c` in `x - c`.
+        A mapping from the name of an input to arrays in float64 that have the rank of the input and broadcast against the
+        input. The constants are operands of comparisons, minima, maxima and Clips, such as `c` in `x > c`. They are also
+        operands of sums and differences whose results are in `signed`, such as `c` in `x - c`.
     """
     stored = _constants(model)
     found: dict[str, list[Array]] = {}
@@ -153,13 +153,14 @@ def _is_exact(scale: Array) -> bool:
 
 
 _Constants = Mapping[str, Callable[[], Array]]
-"""For the name of each stored tensor of floating-point numbers, a function that computes the elements in float64."""
+"""A mapping from the name of each stored floating-point tensor to a function that returns its elements in float64."""
 
 
 def _readers(model: ModelProto, stored: _Constants) -> Iterator[tuple[NodeProto, _Mapped, _Mapped | None]]:
-    """Yield each node that reads a map of an input, this map, and the node's result if the result is also a map of the input.
+    """Yield a triple for each node that reads a mapped input (see `_Mapped`): the node, the mapped input, and the node's
+    result.
 
-    A map does not include the second constant that is added or subtracted.
+    The result is None if it is not a mapped input itself, or if the node adds or subtracts a second constant.
     """
     mapped: dict[str, _Mapped] = {}
     for port in model.graph.input:
@@ -180,9 +181,9 @@ def _readers(model: ModelProto, stored: _Constants) -> Iterator[tuple[NodeProto,
 
 
 def _after(node: NodeProto, of: _Mapped, *, first: bool, stored: _Constants) -> _Mapped | None:
-    """Return the node's result as a map of an input, or None if the result is not such a map.
+    """Return the node's result as a mapped input (see `_Mapped`), or None if the result is not a mapped input.
 
-    The node reads the value `of`. If `first` is True, `of` is its first operand.
+    The node reads the mapped input `of`. If `first` is True, `of` is its first operand.
     """
     attributes = attribute_values(node)
     match node.op_type:
@@ -206,7 +207,7 @@ def _after(node: NodeProto, of: _Mapped, *, first: bool, stored: _Constants) -> 
 def _factor_and_constant(
     node: NodeProto, attributes: Mapping[str, Any], *, rank: int, first: bool, stored: _Constants
 ) -> tuple[Array, Array] | None:
-    """Return the factor and the constant of a node that multiplies a value of the given rank by a factor and adds a constant.
+    """Return the factor and the constant of a node that multiplies a value of rank `rank` by a factor and adds a constant.
 
     Returns None if the node computes anything else.
     """
@@ -236,8 +237,8 @@ def _adds(node: NodeProto) -> bool:
 
 
 def _scaled_and_shifted(of: _Mapped, factor: Array, constant: Array) -> _Mapped | None:
-    """Return the map that multiplies the value `of` by `factor` and adds `constant`, or None if an array does not fit the
-    input.
+    """Return the mapped input `of`, multiplied by `factor` and increased by `constant`. Return None if an array does not fit
+    the input.
     """
     scale, shift = of.aligned(factor), of.aligned(constant)
     if scale is None or shift is None:
@@ -247,7 +248,7 @@ def _scaled_and_shifted(of: _Mapped, factor: Array, constant: Array) -> _Mapped 
 
 
 def _constants(model: ModelProto) -> _Constants:
-    """Return the constants of the model. Tensors in external files are left out."""
+    """Return the floating-point constants of the model. Tensors in external files are left out."""
     found: dict[str, Callable[[], Array]] = {t.name: partial(_elements, t) for t in model.graph.initializer if _has_floats(t)}
     for node in model.graph.node:
         if node.op_type == "Constant" and len(node.output) == 1:

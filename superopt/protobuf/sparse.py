@@ -1,7 +1,7 @@
 """Conversion of the sparse tensors of a ModelProto to dense tensors with the same elements.
 
-onnx_ir reads neither sparse initializers nor Constant nodes with a `sparse_value`. ONNX Runtime converts both to dense tensors
-when it loads a model. So a model computes the same results if dense tensors replace its sparse tensors.
+onnx_ir reads neither sparse initializers nor Constant nodes with a `sparse_value`. ONNX Runtime converts sparse tensors to
+dense tensors when it loads a model. So the results of a model do not change if dense tensors replace its sparse tensors.
 """
 
 from __future__ import annotations
@@ -77,10 +77,10 @@ def dense_tensor(sparse: SparseTensorProto) -> TensorProto:
 
 
 def positions(sparse: SparseTensorProto) -> Array:
-    """Return the positions of the sparse tensor's elements in the flattened dense tensor.
+    """Return the positions that the sparse tensor's elements have in the flattened dense tensor.
 
-    Indices are stored in one of two forms. Indices of shape [n] are these positions, and indices of shape [n, rank] are
-    coordinates.
+    The indices of a sparse tensor have one of two forms. Indices of shape [n] are positions in the flattened tensor. Indices of
+    shape [n, rank] are coordinates, from which positions are computed.
 
     Raises:
         ValueError: An index is outside of the dense tensor.

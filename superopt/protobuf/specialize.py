@@ -22,22 +22,22 @@ from superopt.protobuf.names import dimension_key
 Array = npt.NDArray[Any]
 STANDARD = ("", "ai.onnx")
 KEEPS, FAILS = 0, -2
-"""Entries of the second input of a Reshape. 0 keeps the extent, and ONNX Runtime refuses to run a Reshape with -2."""
+"""Entries of the target shape of a Reshape. 0 keeps the extent of an axis, and -2 makes the Reshape fail in ONNX Runtime."""
 
 COMPARED = frozenset(map(ir.DataType.__getitem__, ("BOOL", "INT32", "INT64", "FLOAT", "DOUBLE", "STRING")))
-"""The types for which ONNX Runtime has kernels of Equal."""
+"""The element types for which ONNX Runtime has a kernel of the operator Equal."""
 
 
 @dataclass(frozen=True, eq=False)
 class Specialization:
-    """The fixed inputs and sizes of a model, and its branches that are always taken.
+    """The inputs and sizes of a model that are fixed, and the branches that are therefore always taken.
 
     Attributes:
         values: The fixed values of inputs, by name.
         sizes: The fixed sizes of dynamic dimensions. The key is a dimension's name or, for an unnamed dimension, the input and
             the axis, such as `x[0]`.
-        branches: For each round of inlining, the condition of each If of the model: True, False, or None if the condition is
-            not known. The Ifs are in the order of `branch_nodes`.
+        branches: For each round of inlining, the conditions of the model's Ifs, in the order of `branch_nodes`. Each condition
+            is True or False, or None if it is not known.
     """
 
     values: Mapping[str, Array] = field(default_factory=dict)
@@ -48,10 +48,11 @@ class Specialization:
         return bool(self.values or self.sizes or self.branches)
 
     def of(self, model: ir.Model) -> ir.Model:
-        """Return the specialized model, or the model itself if nothing is fixed or known.
+        """Apply the specialization to the model, and return the new model. Return the model itself if nothing is fixed or
+        known.
 
         Raises:
-            ValueError: The model does not have the inputs, or has a different number of Ifs.
+            ValueError: The model lacks a fixed input, or does not have the expected number of Ifs.
         """
         special = fix_inputs(model, self.values, self.sizes)
         for taken in self.branches:
@@ -59,8 +60,8 @@ class Specialization:
         return special
 
     def described(self) -> dict[str, str]:
-        """Return each fixed value and size as text, by name. The text for a value with many elements gives only its type and
-        shape.
+        """Return a mapping from names to the fixed values and sizes as text. For a value with many elements, the text gives
+        only its type and shape.
         """
 
         def text(array: Array) -> str:
@@ -81,17 +82,17 @@ class Specialization:
 
 
 def fix_inputs(model: ir.Model, values: Mapping[str, Array], sizes: Mapping[str, int]) -> ir.Model:
-    """Return a copy of the model that is right only for these values of inputs and these sizes of dimensions.
+    """Return a copy of the model that is valid only for the given values of inputs and sizes of dimensions.
 
-    The copy has the same inputs as the model. At run time, a different value of a fixed input causes an error in ONNX Runtime:
-    an added node reshapes an output of the model, and the target shape is invalid if a value differs. ONNX Runtime itself
-    rejects inputs of a different size. The entry `superopt.fixed` in the copy's metadata lists the fixed values and sizes. The
-    model itself is returned if nothing is fixed.
+    The copy has the same inputs as the model. If a fixed input has a different value at run time, the run fails: an added node
+    reshapes an output of the model, and the target shape is then invalid. ONNX Runtime itself rejects inputs whose sizes differ
+    from the fixed sizes. The entry `superopt.fixed` in the copy's metadata lists the fixed values and sizes. The model itself
+    is returned if nothing is fixed.
 
     Args:
         model: The model.
         values: The value of each fixed input, by name. The value has the type and shape of the input.
-        sizes: The size of each fixed dimension, by key; see `Specialization`.
+        sizes: The size of each fixed dimension. The keys are described in `Specialization`.
 
     Raises:
         ValueError: The model has no such input, or no output to which the test of the values can be added.
@@ -127,7 +128,7 @@ def _fixed_extent(value: ir.Value, axis: int, extent: object, sizes: Mapping[str
 
 
 def _is_equal(graph: ir.Graph, value: ir.Value, weight: ir.Value, taken: set[str | None]) -> ir.Value:
-    """Add nodes that test whether a value equals the weight, and return the result: a boolean of shape [] or [1]."""
+    """Add nodes that test whether the value equals the weight, and return their result, a boolean of shape [] or [1]."""
     assert weight.const_value is not None
     count, rank = weight.const_value.size, len(weight.const_value.shape)
     if weight.dtype not in COMPARED:
@@ -147,7 +148,9 @@ def _is_equal(graph: ir.Graph, value: ir.Value, weight: ir.Value, taken: set[str
 
 
 def _require(graph: ir.Graph, same: Sequence[ir.Value], taken: set[str | None]) -> None:
-    """Make runs of the graph fail unless all values in `same` are true. The values are booleans of shape [] or [1].
+    """Add nodes that make a run of the graph fail unless all values in `same` are true.
+
+    The values are booleans of shape [] or [1].
 
     Raises:
         ValueError: The graph has no output of a known rank of at least 1.
@@ -208,7 +211,7 @@ def branch_nodes(model: ir.Model) -> list[ir.Node]:
 
 
 def inline_branches(model: ir.Model, taken: Sequence[bool | None]) -> ir.Model:
-    """Return a copy of the model in which Ifs with known conditions are replaced by the nodes of the branch that is taken.
+    """Return a copy of the model in which each If with a known condition is replaced by the nodes of the branch that is taken.
 
     Nodes and weights that are no longer used are removed.
 
@@ -230,7 +233,7 @@ def inline_branches(model: ir.Model, taken: Sequence[bool | None]) -> ir.Model:
 
 
 def defined_values(graph: ir.Graph) -> Iterator[ir.Value]:
-    """Yield the inputs, the weights and the results of the nodes of one graph."""
+    """Yield the inputs and weights of one graph, and the results of its nodes."""
     yield from (v for v in graph.inputs if not v.is_initializer())
     yield from graph.initializers.values()
     for node in graph:
@@ -238,7 +241,7 @@ def defined_values(graph: ir.Graph) -> Iterator[ir.Value]:
 
 
 def _inline(node: ir.Node, branch: ir.Graph, names: Counter[str | None]) -> None:
-    """Replace an If by the nodes of `branch`. `names` contains the number of values in the model for each name."""
+    """Replace an If by the nodes of `branch`. `names` contains the number of values of the model that have each name."""
     graph = node.graph
     assert isinstance(graph, ir.Graph), "a node of a model is in a graph"
     results = [*branch.outputs]

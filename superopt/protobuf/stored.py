@@ -19,8 +19,8 @@ from superopt.protobuf.graphs import all_graphs
 from superopt.protobuf.sparse import without_sparse
 
 INLINE_LIMIT = 2**31 - 2**26
-"""The largest total size in bytes of a model's tensors that are stored in one protobuf message. Protobuf limits a message to 2
-GiB.
+"""The largest total size in bytes at which all tensors of a model are stored in one protobuf message. Protobuf limits the size
+of a message to 2 GiB.
 """
 
 
@@ -39,7 +39,8 @@ Loadable: TypeAlias = "str | os.PathLike[str] | bytes | ModelProto | StoredModel
 def stored_bytes(model: Loadable) -> int:
     """Return the size of the model in bytes, including its external data.
 
-    Other models may share the data files of a `StoredModel`. Therefore, only the tensors of this model are counted.
+    For a `StoredModel`, only the parts of the data files that the model's tensors use are counted, because other models may
+    share these files.
     """
     if isinstance(model, ModelProto):
         return int(model.ByteSize())
@@ -57,10 +58,11 @@ def _mapped(model: ModelProto, folder: Path) -> int:
 
 
 def _entries(model: ModelProto) -> Iterator[dict[str, str]]:
-    """Yield the external data entries (location, offset, length ...) of each initializer with external data.
+    """Yield, for each initializer with external data, a mapping with the entries that describe it (location, offset, length
+    ...).
 
     Initializers of nested graphs are included. An initializer is left out if it has no location, or if the location is not
-    UTF-8 text (protobuf then returns bytes). `load` rejects such models.
+    UTF-8 text (protobuf then returns bytes). `load` rejects models with such initializers.
     """
     for tensor in external_initializers(model):
         entries = {entry.key: entry.value for entry in tensor.external_data}
@@ -75,7 +77,7 @@ def external_initializers(model: ModelProto) -> Iterator[onnx.TensorProto]:
 
 
 def _files(model: str | os.PathLike[str] | StoredModel) -> list[Path]:
-    """Return the files of the model: the model file, and the files of its external data."""
+    """Return the model file, if the model has one, and the files of the model's external data."""
     if isinstance(model, StoredModel):
         return _external(parse_model(model, external=False), model.folder)
     path = Path(model)
@@ -84,9 +86,11 @@ def _files(model: str | os.PathLike[str] | StoredModel) -> list[Path]:
 
 @functools.lru_cache(maxsize=64)
 def _beside(path: Path, *_stamped: int) -> list[Path]:
-    """Return the files of external data of the model at `path`. A model file larger than `INLINE_LIMIT` has no such files.
+    """Return the files of external data of the model at `path`. A model file of at least `INLINE_LIMIT` bytes is not read, and
+    counts as having no such files.
 
-    `_stamped` contains the file's `_stamp`, so that a changed file is read again despite the cache.
+    `_stamped` contains the `_stamp` of the model file. If the file changes, its stamp changes too, and the cached result is not
+    used.
     """
     return [] if path.stat().st_size >= INLINE_LIMIT else _external(parse_model(path, external=False), path.parent)
 
@@ -105,7 +109,7 @@ def _stamp(file: Path) -> tuple[int, int]:
 def parse_model(model: Loadable, *, external: bool = True) -> ModelProto:
     """Return the model as a ModelProto. If `external` is True, external data is loaded into the ModelProto.
 
-    The sparse tensors of a stored model become dense.
+    If the model is not a ModelProto already, its sparse tensors become dense.
 
     Raises:
         ModelNotFoundError: A file is missing.
@@ -151,7 +155,9 @@ def model_digest(model: Loadable) -> str:
 
 @functools.lru_cache(maxsize=64)
 def _digest(file: Path, *_stamped: int) -> bytes:
-    """Return a digest of the bytes of a file. `_stamped` contains the file's `_stamp`, so that the cache notices changes."""
+    """Return a digest of the bytes of a file. `_stamped` contains the file's `_stamp`, so that a cached digest is used only
+    while the file does not change.
+    """
     with file.open("rb") as content:
         return hashlib.file_digest(content, "sha256").digest()
 

@@ -1,8 +1,8 @@
 """Structural checks of a ModelProto, made before anything is computed from the model.
 
-In a model that passes, all text can be decoded, and the data of each tensor has the length that its shape requires. Each value
-is defined once. Each value that a graph reads or returns is defined in the graph or in an enclosing graph. ONNX Runtime checks
-whether operators exist and types agree.
+In a model that passes the checks, all text can be decoded, and the data of each tensor has the length that the tensor's shape
+requires. Each value is defined once. Each value that a graph reads or returns is defined in this graph or in an enclosing
+graph. The checks do not cover whether operators exist and types agree, because ONNX Runtime checks this.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ _FIELDS = {
     ir.DataType.UINT64: ("uint64_data", 1),
     ir.DataType.STRING: ("string_data", 1),
 }
-"""For each element type, the TensorProto field that holds the elements if `raw_data` is not used, and the number of entries of
-this field for each element.
+"""A mapping from element types to the TensorProto field that contains the elements if `raw_data` is not used, and to the number
+of entries that this field has per element.
 """
 
 
@@ -67,7 +67,7 @@ def require_well_formed(model: ModelProto, label: str) -> None:
     """Check that the parts of a ModelProto fit together.
 
     Raises:
-        InvalidModelError: The parts do not fit together. The message contains the model's `label` and the fault.
+        InvalidModelError: The parts do not fit together. The message contains `label`, which names the model, and the fault.
     """
     fault = _fault(model)
     if fault is not None:
@@ -112,8 +112,8 @@ def _is_used(domain: str, model: ModelProto) -> bool:
 
 
 def _defined(graph: GraphProto | FunctionProto) -> tuple[set[str], str | None]:
-    """Return the names that the graph defines, and a description of the first repeated definition, or None if no definition is
-    repeated.
+    """Return the names that the graph defines, and a description of the first name that is defined twice. If no name is defined
+    twice, the description is None.
     """
     ports = list(graph.input) if isinstance(graph, FunctionProto) else [port.name for port in graph.input]
     own = set(ports)
@@ -139,7 +139,9 @@ def _repeated(names: Sequence[str]) -> str:
 
 
 def _node_fault(node: NodeProto, visible: set[str] | frozenset[str]) -> str | None:
-    """Return a description of the first fault of the node, or None. `visible` contains the names that the node may read."""
+    """Return a description of the first fault of the node, or None. `visible` contains the names of the values that the node
+    may read.
+    """
     label = f"node {node.name!r}" if node.name else f"the node that computes {node.output[0]!r}" if node.output else "a node"
     if not node.op_type:
         return f"{label} has no operator"
@@ -174,7 +176,8 @@ def _attribute_fault(attribute: AttributeProto, label: str) -> str | None:
 def _typing_fault(graph: GraphProto | FunctionProto, *, top: bool) -> str | None:
     """Return a description of the first fault among the graph's initializers, declared types and dimensions, or None.
 
-    `top` says whether the graph is the main graph. Only inputs of the main graph are limited to `MAX_DIMENSION`.
+    `top` says whether the graph is the main graph. Among declared dimensions, only those of the main graph's inputs are limited
+    to `MAX_DIMENSION`.
     """
     if isinstance(graph, GraphProto):
         for sparse in graph.sparse_initializer:
@@ -202,7 +205,7 @@ def _declared_fault(value: ValueInfoProto, *, limited: bool) -> str | None:
 
 
 def _tensor_types(kind: TypeProto) -> Iterator[TypeProto.Tensor]:
-    """Yield the tensor type of a value. For a sequence or an optional, yield the tensor type of the elements."""
+    """Yield the tensor type of a value. For a sequence or an optional, yield the tensor type of its elements."""
     while True:
         which = kind.WhichOneof("value")
         if which == "tensor_type":

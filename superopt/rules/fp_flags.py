@@ -1,7 +1,7 @@
 """Floating-point flags: the assumptions and freedoms that a rewrite over the real numbers needs in IEEE arithmetic.
 
-Rules are proved over the real numbers. Each rule carries the flags that it needs in order to hold in floating point too, as an
-LLVM instruction carries its fast-math flags.
+Rules are proved over the real numbers. Each rule carries the flags that it needs to hold in floating-point arithmetic, as an
+LLVM instruction carries fast-math flags.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Fusions: rules that replace a term of smaller operators by one operator that is defined by this term.
+"""Fusions: rules that replace a term of smaller operators by a single operator that the term defines.
 
-The constant `FUSIONS` in an operator's file in specs/ states the definition in the form in which models write it. The side with
-the operator can also contain invertible moves, such as reshapes. Fusions are not in the rule store, because some models cannot
-use the operator. A standard operator can be newer than the model's opset. An operator that is not a standard ONNX operator runs
-only in ONNX Runtime, so callers must request such operators (`superopt.model.available_fusions`). Tests compare both sides of
-each fusion.
+The constant `FUSIONS` in an operator's file in specs/ states the definition in the form in which models contain it. The side of
+the rule with the operator can also contain invertible moves, such as reshapes. Fusions are not in the rule store, because some
+models cannot use the operator. For example, a standard ONNX operator can be newer than the model's opset. An operator that is
+not a standard ONNX operator runs only in ONNX Runtime, so callers must request such operators
+(`superopt.model.available_fusions`). Tests compare both sides of each fusion.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ states such a step.
 
 
 def recognized_operator(name: str) -> str | None:
-    """Return the operator that the step with this name recognizes, or None if the step does not recognize an operator."""
+    """Return the name of the operator that a step recognizes, or None if the step does not recognize an operator.
+
+    `name` is the name of the step.
+    """
     op, suffix = name.removesuffix(RECOGNIZED), name.endswith(RECOGNIZED)
     return op if suffix and op in registry() else None
 
@@ -46,7 +49,7 @@ def recognition_text(name: str) -> str:
 
 @functools.cache
 def fusions() -> Mapping[str, Rule]:
-    """Return every fusion of specs/ by its full name `operator.name`."""
+    """Return a mapping from the full name `operator.name` of every fusion in specs/ to the fusion."""
     return {
         f"{spec.name}.{rule.name}": replace(rule, name=f"{spec.name}.{rule.name}", flags=FLAGS)
         for spec in registry().values()

@@ -76,7 +76,7 @@ class Instance:
         return atom_values(dims, self.attributes)
 
     def shown(self) -> tuple[tuple[str, str], ...]:
-        """Return the names and values of the attribute variables as texts, sorted by name."""
+        """Return pairs (name, value) of texts for the attribute variables, sorted by name."""
         return tuple((name, show_extent(value)) for name, value in sorted(self.attributes.items()))
 
 
@@ -210,7 +210,7 @@ def _weights(atom: Atom) -> Weights:
 def solve_instance_conditions(known: Sequence[Cond]) -> tuple[dict[Atom, Extent], list[Cond]]:
     """Solve the equalities among the conditions.
 
-    Return the solved unknowns as expressions in the other unknowns, and the remaining conditions.
+    Return a mapping from each solved unknown to an expression in the unsolved unknowns, and a list of the remaining conditions.
     """
     solved: dict[Atom, Extent] = {}
     remaining = list(parts_of(conjunction(*known)))
@@ -239,10 +239,9 @@ def _at_least_one(condition: Compare) -> Atom | None:
 
 
 def _solution(condition: Cond, positive: Collection[Atom], count: int) -> tuple[Atom, Extent] | None:
-    """Return an unknown and its value if the condition is an equality that can be solved for an unknown, otherwise None.
+    """Return a pair (unknown, value) if the condition is an equality that can be solved for this unknown, and None otherwise.
 
-    The equality may be divided by the unknowns in `positive`, because they are not 0. `count` is part of the name of a new
-    unknown.
+    The unknowns in `positive` are not 0, so the equality may be divided by them. `count` is part of the name of a new unknown.
     """
     if not isinstance(condition, Compare) or condition.relation != "==":
         return None
@@ -263,8 +262,8 @@ def _solution(condition: Cond, positive: Collection[Atom], count: int) -> tuple[
 def is_instance_quotient(atom: Atom) -> bool:
     """Return whether the atom is a quotient q that `solve_instance_conditions` introduced.
 
-    Such a quotient replaces `f % g == 0` by `f = g * q`. The name of such an atom begins with `#`. The name of an attribute
-    variable does not begin with `#`.
+    `solve_instance_conditions` replaces `f % g == 0` by `f = g * q`. The name of the quotient q begins with `#`. Names of
+    attribute variables do not begin with `#`.
     """
     return isinstance(atom, Sym) and atom.name.startswith("#")
 
@@ -294,7 +293,7 @@ def _shared(extent: Extent) -> list[Atom]:
 
 
 def _number(extent: Extent, slots: Mapping[Atom, int]) -> Callable[[Assignment], Number]:
-    """Compile the extent to a function that takes a list with a value for each unknown.
+    """Compile the extent to a function that maps a list with a value for each unknown to the value of the extent.
 
     `slots` maps each unknown to its position in the list.
     """
@@ -328,7 +327,7 @@ def _atom(atom: Atom, slots: Mapping[Atom, int]) -> Callable[[Assignment], Numbe
 
 
 def _test(condition: Cond, slots: Mapping[Atom, int]) -> Callable[[Assignment], bool]:
-    """Compile the condition to a function that takes a list with a value for each unknown.
+    """Compile the condition to a function that maps a list with a value for each unknown to the truth value of the condition.
 
     `slots` maps each unknown to its position in the list.
 

@@ -1,10 +1,10 @@
-"""Matching of the left side of an equation against a graph of terms, and the right side that replaces each match.
+"""Match the left side of an equation with the terms of a graph, and compute the terms that can replace each match.
 
 Patterns are the typed terms of an `Equation`. The extents of graphs are numbers, or polynomials in the dynamic dimensions of a
-model. Sums and products match modulo associativity and commutativity. At the root, a pattern can match only some of the
-operands. Below the root, one variable of the pattern matches all operands that no other part of the pattern matches. A match is
-accepted only if the instantiated left side is identical to the matched term. All conditions of the rule and of its right side
-must hold for all values of the dynamic dimensions.
+model. Sums and products are matched modulo associativity and commutativity. If the root of a pattern is a sum or product, the
+pattern can match only some of the operands of a term. Below the root, all operands must match, and one variable of the pattern
+can match several operands together. A match is accepted only if the instantiated left side is identical to the matched term.
+All conditions of the rule and of its right side must hold for all values of the dynamic dimensions.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class Binding:
     Attributes:
         tensors: The terms of the tensor variables.
         symbols: The values of the attribute variables.
-        pending: Unsolved equations, each as an expression in the pattern's attribute variables and the value of the expression.
+        pending: Unsolved equations. Each equation is a pair of an expression in the pattern's attribute variables and its
+            required value.
     """
 
     tensors: Mapping[str, Term]
@@ -84,11 +85,11 @@ class Match:
 
     @property
     def covered(self) -> Counter[Term]:
-        """Those operands of the first matched term that the pattern matches, as a multiset."""
+        """The multiset of the operands of the first matched term that the pattern matches."""
         return Counter(self.roots[0].args) - Counter(self.rests[0])
 
     def at(self, root: Term) -> Term | None:
-        """Return the replacement of the sum or product `root`, which may differ from the matched term.
+        """Apply the match to the sum or product `root`, which may differ from the matched term, and return the replacement.
 
         Return None if `root` lacks an operand that the pattern matches. The match must have a single root.
 
@@ -178,7 +179,7 @@ def _bare_symbol(extent: Size) -> str | None:
 
 
 def _match_operands(pattern: Term, term: Term, binding: Binding, *, absorb: bool) -> Iterator[tuple[Binding, tuple[Term, ...]]]:
-    """Yield the bindings that match operands of a sum or product in any order, each with the operands that remain unmatched.
+    """Match the pattern's operands with operands of a sum or product in any order. Yield pairs (binding, unmatched operands).
 
     If `absorb` is True, the last unbound variable of the pattern matches the sum or product of all remaining operands.
     """
@@ -213,7 +214,7 @@ def _assign(
 def _match_root(pattern: Term, term: Term, binding: Binding) -> Iterator[tuple[Binding, tuple[Term, ...]]]:
     """Match like `match_term`, but let a sum or product have operands that the pattern does not match.
 
-    Yield each binding with the operands that the pattern does not match.
+    Yield pairs (binding, operands that the pattern does not match).
     """
     if not pattern.is_variable and pattern.op == term.op and operator(pattern.op).commutative:
         yield from _match_operands(pattern, term, binding, absorb=False)
@@ -223,7 +224,7 @@ def _match_root(pattern: Term, term: Term, binding: Binding) -> Iterator[tuple[B
 
 
 def solve_pending(binding: Binding) -> Binding | None:
-    """Solve the pending attribute equations. Return None if an equation is false or cannot be solved.
+    """Return the binding after solving its pending attribute equations, or None if an equation is false or cannot be solved.
 
     An equation can be solved if it has only one unknown attribute variable, if the variable occurs linearly, and if the
     solution is exact.
@@ -316,9 +317,9 @@ class Pattern:
         return Pattern(equation.left, equation.right, equation.where)
 
     def matches(self, root: Term, candidates: Callable[[str], Sequence[Term]]) -> Iterator[Match]:
-        """Yield every match with `root` as the first output of the pattern.
+        """Yield every match in which the first output of the pattern matches `root`.
 
-        `candidates(op)` lists the terms with the operator `op` that can match another output of the pattern.
+        `candidates(op)` lists the terms with the operator `op` that the second and later outputs of the pattern can match.
         """
         for binding, rest in _match_root(self.left[0], root, EMPTY):
             for found, roots, rests in self._others(1, binding, (root,), (rest,), candidates):

@@ -61,7 +61,7 @@ class Rule:
 
     @property
     def terms(self) -> tuple[Term, ...]:
-        """The terms of the left side and then of the right side, at the first combination of ranks."""
+        """The terms of the left side, followed by the terms of the right side, at the first combination of ranks."""
         first = self.equations[0]
         return first.left + first.right
 
@@ -133,7 +133,7 @@ def _joined(lines: Iterable[str]) -> list[str]:
 
 @functools.cache
 def axioms() -> Mapping[str, Rule]:
-    """Return every axiom of specs/ by its full name `operator.name`."""
+    """Return a mapping from the full name `operator.name` of every axiom in specs/ to the axiom."""
     return {
         f"{spec.name}.{rule.name}": replace(rule, name=f"{spec.name}.{rule.name}")
         for spec in registry().values()
@@ -143,9 +143,9 @@ def axioms() -> Mapping[str, Rule]:
 
 @functools.cache
 def axiom_laws() -> Mapping[str, Rule]:
-    """Return the laws that proofs may use, by full name.
+    """Return a mapping from full names to the laws that proofs may use.
 
-    The laws are the axioms, and the law of commutativity and associativity of each commutative operator.
+    The laws are the axioms and, for each commutative operator, a law that states its commutativity and associativity.
     """
     return {**axioms(), **{f"{name}.{REGROUP}": _regrouping(spec) for name, spec in registry().items() if spec.commutative}}
 
@@ -159,9 +159,10 @@ def axiom_law_names() -> frozenset[str]:
 
 
 def _regrouping(spec: Operator) -> Rule:
-    """Return the rule that states commutativity and associativity of the operator's binary definition.
+    """Return the rule that states that the operator is commutative and associative.
 
-    Unlike other terms, the terms of this rule are not flattened or sorted.
+    The rule's terms keep the nesting and order of their operands. In all other terms, nested applications of a commutative
+    operator are flattened, and its operands are sorted.
     """
     stated = Statement(f"{spec.name}.{REGROUP}", "(x, y, z) grouped one way", "==", "the other way", (("x", RANKS),), ())
     found: list[Equation] = []

@@ -3,9 +3,9 @@
 Each family (group of rules) has two files. The file `<family>.rules` contains the text of the rules, and
 `<family>.proofs.jsonl` is the ledger. A rule is loaded only if the ledger contains a proof of exactly this rule for all sizes,
 with the present definitions of the operators. A proof is stored under the hash of the rule's text and of its operators'
-definitions and axioms (`superopt.algebra.digests`). The proof also lists the digest of every operator in its axioms. Every line
-of a ledger ends with a seal, which is the hash of the rest of the line. A line that was edited by hand or damaged is therefore
-refused. Times are not stored, so the same rules always give the same files.
+definitions and axioms (`superopt.algebra.digests`). The proof also lists the digest of every operator that occurs in an axiom
+of the proof. Every line of a ledger ends with a seal, which is the hash of the rest of the line. A line that was damaged or
+edited by hand is therefore rejected. Times are not stored, so the same rules always give the same files.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def entry_of(rule: Rule, proof: Proved, *, solver: str, origin: str = "", sample
 
 
 def spec_digests(rule: Rule, used: Iterable[str]) -> dict[str, str]:
-    """Return the digest of every operator that occurs in the rule or in one of the axioms `used`, by the operator's name."""
+    """Return a mapping from names to digests for all operators that occur in the rule or in one of the axioms `used`."""
     names = set(rule.operators)
     for axiom in used:
         names.add(axiom.partition(".")[0])
@@ -142,7 +142,10 @@ def spec_digests(rule: Rule, used: Iterable[str]) -> dict[str, str]:
 
 
 def ledger_objection(rule: Rule, entry: LedgerEntry | None) -> str | None:
-    """Return the reason why the entry is not a valid proof of the rule with the present definitions, or None if it is valid."""
+    """Return the reason why the entry is not a valid proof of the rule, or None if the proof is valid.
+
+    The proof must be valid with the present definitions of the rule's operators.
+    """
     if entry is None or entry.key != digest(rule):
         return "the ledger has no proof for the present text of the rule and the present definitions of its operators"
     if entry.verdict != "proved":
@@ -191,9 +194,9 @@ def families(folder: Path | None = None) -> tuple[str, ...]:
 
 
 def read_family(family: str, folder: Path | None = None) -> list[tuple[Rule, LedgerEntry | None]]:
-    """Return each rule of a family with its ledger entry, or with None if the ledger contains no proof of exactly this rule.
+    """Return pairs (rule, ledger entry) for a family. The entry is None if the ledger contains no proof of exactly this rule.
 
-    The entry may be outdated. A rule with an entry is parsed only when its equations are requested.
+    An entry may be outdated. A rule with an entry is parsed only when its equations are requested.
 
     Raises:
         StoreError: A file cannot be read, or a rule without an entry is not valid notation.
@@ -202,7 +205,7 @@ def read_family(family: str, folder: Path | None = None) -> list[tuple[Rule, Led
 
 
 def _with_ledger(family: str, folder: Path | None) -> tuple[list[tuple[Rule, LedgerEntry | None]], Mapping[str, LedgerEntry]]:
-    """Return the rules of a family as `read_family` does, and the family's ledger entries by `LedgerEntry.key`."""
+    """Return the result of `read_family`, and a mapping from `LedgerEntry.key` to the family's ledger entries."""
     where = substitutions_folder() if folder is None else folder
     path = where / f"{family}.rules"
     ledger = {entry.key: entry for entry in read_ledger(family, where)}
@@ -233,7 +236,7 @@ def load(folder: Path | None = None) -> list[StoredRule]:
     """Return every rule of the store, after checking that each rule has a valid proof with the present definitions.
 
     Raises:
-        StoreError: A file cannot be read, or a rule has no valid proof. The message names such rules.
+        StoreError: A file cannot be read, or a rule has no valid proof. The message names the rules without a valid proof.
     """
     return load_families(families(folder), folder, "superopt generate writes the store again")
 
@@ -242,7 +245,7 @@ def load_families(names: Iterable[str], folder: Path | None, remedy: str) -> lis
     """Return the rules of these families, with the same checks as in `load`. An error message ends with the hint `remedy`.
 
     Raises:
-        StoreError: A file cannot be read, or a rule has no valid proof. The message names such rules.
+        StoreError: A file cannot be read, or a rule has no valid proof. The message names the rules without a valid proof.
     """
     found: list[StoredRule] = []
     refused: list[str] = []
@@ -303,7 +306,9 @@ def load_rules(folder: Path | None = None) -> list[Rule]:
 
 
 def load_axioms(folder: Path | None = None) -> dict[str, LedgerEntry]:
-    """Return the ledger entries of the axioms, by full name. Axioms that have changed since their proof are left out.
+    """Return a mapping from the full names of axioms to their ledger entries.
+
+    Axioms that have changed since their proof are left out.
 
     Raises:
         StoreError: A line is not a valid entry.
@@ -314,10 +319,10 @@ def load_axioms(folder: Path | None = None) -> dict[str, LedgerEntry]:
 
 
 def load_refuted(folder: Path | None = None) -> dict[str, Rejected]:
-    """Return the refuted candidate rules by key.
+    """Return a mapping from keys to the refuted candidate rules.
 
     A key is a hash of the rule's text and of its operators' definitions and axioms. If an operator is redefined, the keys of
-    candidates with this operator change. These candidates may then be tried again.
+    candidates with this operator change. These candidates can therefore be tried again.
 
     Raises:
         StoreError: A line is not a valid entry.
@@ -388,7 +393,7 @@ Record = TypeVar("Record")
 
 
 def record(kind: Callable[..., Record], row: Mapping[str, object], where: str) -> Record:
-    """Convert a JSON object to a dataclass.
+    """Convert a JSON object to an instance of the dataclass `kind`.
 
     Raises:
         StoreError: A field is missing, is unknown or has a value of the wrong type.
@@ -406,7 +411,9 @@ def record(kind: Callable[..., Record], row: Mapping[str, object], where: str) -
 
 @functools.cache
 def _fields(kind: Callable[..., object]) -> Mapping[str, Callable[[object], bool]]:
-    """Return, for each field of the dataclass, a function that tests whether a JSON value has the field's type."""
+    """Return a mapping from the names of the dataclass's fields to functions that test whether a JSON value has the field's
+    type.
+    """
     return {name: _fits(hint) for name, hint in get_type_hints(kind).items()}
 
 
@@ -441,7 +448,7 @@ def _tuples(value: object) -> object:
 
 
 def write_family(family: str, about: str, rules: Sequence[tuple[Rule, LedgerEntry]], folder: Path | None = None) -> None:
-    """Replace the rules and the ledger of the family by these rules, core rules first.
+    """Replace the family's stored rules and ledger by these rules and entries, core rules first.
 
     `about` becomes the comment at the top of the file of rules. Each file is replaced as a whole.
 
@@ -538,7 +545,7 @@ def replace_store_file(path: Path, text: str) -> None:
     """Replace the contents of the file by the text.
 
     Raises:
-        StoreError: The file cannot be written. The old contents then stay unchanged.
+        StoreError: The file cannot be written. In this case, the old contents stay unchanged.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 """Rules that a user wrote, and that `superopt rules add` proved.
 
-A file of such rules has the same form as the files in substitutions/, and a ledger with the proofs lies beside the file. Like
-the rules of the store, these rules are loaded only if the ledger contains a valid proof of exactly these rules.
+A file of such rules has the same form as the files in substitutions/, and a ledger with the proofs is stored in the same
+folder. Like the rules of the store, these rules are loaded only if the ledger contains a valid proof of exactly these rules.
 """
 
 from __future__ import annotations

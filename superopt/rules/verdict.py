@@ -82,7 +82,7 @@ Verdict: TypeAlias = Proved | Refuted | Unknown
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """Combine the verdicts on all parts of a claim into one verdict: the worst verdict, with the total time of all verdicts.
+    """Combine the verdicts on the parts of a claim: return the worst verdict, with the total time of all verdicts.
 
     Refuted is worse than unknown, and unknown is worse than proved.
     """

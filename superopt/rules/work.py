@@ -21,7 +21,7 @@ from superopt.speclib.composite import unfolded
 
 @dataclass(frozen=True)
 class Work:
-    """Floating-point operations, and bytes read and written if no cache keeps data between operators."""
+    """The floating-point operations of a computation, and the bytes that it moves if no cache keeps data between operators."""
 
     flops: int
     bytes: int
@@ -39,8 +39,8 @@ class _Cost:
         reads: The number of elements read from each operand. A constant reads nothing.
         accumulated: Whether the element is a sum over an index. An enclosing sum continues in the same accumulator and counts
             no further additions.
-        picked: Whether the element is a product with a factor that is 1 for only one value of an index and 0 for all others.
-            The sum of such products over the index reads only one element.
+        picked: Whether the element is a product in which one factor is 1 for a single value of an index and 0 for all other
+            values. The sum of these products over the index reads only one element.
     """
 
     flops: int
@@ -76,8 +76,8 @@ class _Costs:
     def tensor(self, shape: tuple[Extent, ...], at: Callable[..., _Cost]) -> index.Tensor:
         """Return a tensor whose elements are computed once.
 
-        The first access adds the operations that compute all elements to `self.flops`. The access itself costs no operations,
-        but it counts the reads of one element.
+        The first access to the tensor adds the operations that compute all of its elements to `self.flops`. An access itself
+        costs no operations, only the reads for one element.
         """
 
         @functools.cache

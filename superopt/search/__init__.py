@@ -16,24 +16,24 @@ The search of a whole model:
     `selection`: chooses the gains to use within the limit on weight bytes, and applies them to the model.
     `judging`: accepts or rejects a candidate model after a comparison (or a forecast) and a numerical check.
     `search_log`: counts of tried and measured states, and the times of improvements, for progress and the report.
-    `unimproved_cache`: models that a whole search left unchanged (`superopt.runtime.result_cache` caches other results).
+    `unimproved_cache`: models that a complete search left unchanged (`superopt.runtime.result_cache` caches other results).
 
 The search of one segment, by single steps:
 
     `backtracking`: best-first search under the measured cost (as in TASO).
     `lookahead`: chains of steps whose estimated cost falls only at the end.
-    `apply`: one rewriting step: all matches in a state, and the replacement of terms.
-    `ruleset`: an index of rules that compares outlines of rules with terms, to exclude rules that cannot match.
+    `apply`: one rewriting step: finds all matches in a state, and replaces terms.
+    `ruleset`: an index of rules, which compares the outlines of rules with terms to exclude rules that cannot match.
     `gate`: decides which matches a floating-point mode allows (fast-math flags, NaN and infinities, cancelling sums).
     `absorption`: finds where one side of a rule lets NaN or infinities through and the other side does not.
     `roofline`: estimates the time of a state from the speeds of a device (`Machine`), without measuring.
 
 The search of one island, by rewrites of the whole island:
 
-    `island`: the order of the searches of an island: rerolled recurrences, sweeps, algorithms.
+    `island`: searches an island: replaces unrolled recurrences, makes sweeps, and chooses algorithms.
     `sweep`: decides which sweeps to make and to measure. A sweep applies one rule at all of its matches.
-    `sweeper`: makes one sweep, and then cancels operators that only move elements.
-    `meeting`: sort keys for matches that join or cancel slices and concatenations, also below reshapes.
+    `sweeper`: makes one sweep, and then removes operators that only move elements and cancel each other.
+    `meeting`: sort keys for matches that join or cancel slices and concatenations.
     `layers`: joins equal parallel branches layer by layer (horizontal fusion).
     `widen`: pads axes to extents that suit kernels.
     `vanish`: removes terms that compute nothing, such as `x + zeros`.

@@ -1,8 +1,8 @@
 """How the two sides of a rule differ for NaN and infinite inputs: on which side such inputs reach or change the result.
 
-Both sides are evaluated by their definitions, in IEEE arithmetic, at random small sizes and values, with elements of one
-variable replaced by NaN or an infinity. If an operator's file states how kernels compute the operator (`KERNEL`), the term in
-`KERNEL` is evaluated instead.
+Both sides are evaluated by the definitions of their operators, in IEEE arithmetic, at random small sizes and values, with
+elements of one variable replaced by NaN or an infinity. If an operator's file states how kernels compute the operator
+(`KERNEL`), the term in `KERNEL` is evaluated instead.
 
 For example, `where(c, x * y, 0)` is 0 wherever `c` is false, even if `y` is NaN there. The equal form `where(c, x, 0) * y` is
 NaN there.
@@ -34,8 +34,8 @@ SPECIAL = (0.0, -0.0, 1.0, -1.0, 2.0, -2.0)
 def absorption(rule: Rule) -> Absorption:
     """Return where NaN and infinities reach the result of one side of the rule, but not of the other side.
 
-    A comparison turns NaN and infinite elements into finite numbers. If finite elements of the two sides then differ, the
-    result says that NaN or infinities reach the right side.
+    A comparison operator may turn NaN and infinite elements into finite numbers. If finite elements of the two sides then
+    differ, the result says that NaN or infinities reach the right side.
 
     Both sides are evaluated on random values, some of which are NaN or infinite. The values depend on the rule alone, so that
     the result is always the same. If no random instance of the rule is found, the result says that the sides may differ for
@@ -102,7 +102,11 @@ def _at(equation: Equation, instance: Instance, rng: np.random.Generator) -> Abs
 
 
 def _as_kernels(roots: tuple[Term, ...]) -> tuple[Term, ...]:
-    """Return the terms as kernels compute them, if kernels and definitions are NaN or infinite at different inputs."""
+    """Return the terms with each operator replaced by its `KERNEL` term, if the operator has one.
+
+    A `KERNEL` term states how kernels compute an operator. An operator has such a term if its kernels and its definition give
+    NaN or infinities at different inputs.
+    """
     done: dict[Term, Term] = {}
     for term in subterms(*roots):
         args = [done[arg] for arg in term.args]
@@ -115,7 +119,7 @@ def _as_kernels(roots: tuple[Term, ...]) -> tuple[Term, ...]:
 
 
 def _apart(left: Array, right: Array) -> Array:
-    """Return where both sides are finite and differ by more than rounding."""
+    """Return a mask of the elements at which both sides are finite and differ by more than rounding."""
     finite = np.isfinite(left) & np.isfinite(right)
     one, other = (np.where(finite, side, 0.0) for side in (left, right))
     scale = 1.0 + np.maximum(np.abs(one), np.abs(other)).max(axis=0, initial=0.0)

@@ -1,13 +1,13 @@
 """Choose faster algorithms for the operators of an island.
 
 A different algorithm for one operator does not change the terms around the operator. The algorithm of each operator is
-therefore chosen separately, and combinations are not searched. Operators are first measured alone, with variables as operands.
-Equal operators on operands of equal shapes are measured once. The operators with the largest estimated gain come first, each
-with the algorithm of lowest estimated time.
+therefore chosen separately, and combinations are not searched. Operators are first measured in isolation, with variables as
+operands. Equal operators on operands of equal shapes are measured once. The operators with the largest estimated gain come
+first, each with the algorithm that has the lowest estimated time.
 
 All algorithms that are faster in these measurements are then applied together, within the limit on the size of the weights. If
-the whole island does not become faster, the algorithms are tried in the island one after the other, each for all of its
-operators. An algorithm that does not make the island faster is then tried for single operators.
+the whole island does not become faster, the algorithms are tried in the island one after the other, each for all operators for
+which it was chosen. An algorithm that does not make the island faster is then tried for one operator at a time.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ class AlgorithmSite:
 def with_algorithms(
     found: SearchResult, rules: RuleSet, *, estimate: Cost, measure: Cost, limits: SearchLimits
 ) -> SearchResult:
-    """Return the search result with alternative algorithms for some operators, or unchanged if no algorithm makes it faster.
+    """Return the search result with alternative algorithms for some operators, or `found` if no algorithm makes it faster.
 
-    The algorithms come from the rule set's algorithm rules. Only algorithms that are faster when measured are used. `limits`
-    contains the deadline and the number of elements by which the weights may grow.
+    The algorithms come from `rules.algorithms`. Only algorithms that are faster when measured are used. `limits` contains the
+    deadline and the number of elements by which the weights may grow.
     """
     alike: dict[Hashable, list[AlgorithmSite]] = {}
     for place in algorithm_sites(found.outputs, rules, estimate):
@@ -149,7 +149,10 @@ class _Taking:
 
 
 def algorithm_sites(state: State, rules: RuleSet, estimate: Cost) -> Iterator[AlgorithmSite]:
-    """Yield each term for which an alternative algorithm has a lower estimated time, with the algorithm of the lowest time."""
+    """Yield a site for each term that has an alternative algorithm with a lower estimated time.
+
+    If a term has several such algorithms, the site contains the algorithm with the lowest estimated time.
+    """
     for term in run_time_terms(state):
         ways = [_place(term, name, match.replacements[0], estimate) for name, match in rules.algorithms.matches(term)]
         best = max(ways, key=lambda place: place.gain, default=None)

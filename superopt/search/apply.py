@@ -81,9 +81,10 @@ def first_rewrite(state: State, rules: RuleSet) -> tuple[str, dict[Term, Term]] 
 
 
 def siblings(live: Sequence[Term]) -> list[list[Term]]:
-    """Group the terms by their distance from the inputs. The distance counts only operators that do arithmetic.
+    """Group the terms by their distance from the inputs, and return the groups.
 
-    In a group, no term that does arithmetic depends on another term that does arithmetic, not even indirectly.
+    The distance counts only operators that do arithmetic. If two terms of a group both do arithmetic, neither term depends on
+    the other, even indirectly.
     """
     levels: dict[Term, int] = {}
     found: dict[int, list[Term]] = {}
@@ -94,11 +95,11 @@ def siblings(live: Sequence[Term]) -> list[list[Term]]:
 
 
 def successors(state: State, rules: RuleSet, focus: frozenset[Term] | None = None) -> Iterator[tuple[State, Step]]:
-    """Yield every state that results if one rule is applied to `state` at one match, with the step, in a deterministic order.
+    """Yield each state that results from applying one rule to `state` at one match, with the step. The order is deterministic.
 
-    A state is a tuple of output terms. With `focus`, a rule is applied only if the first term that it replaces is in `focus`.
-    Rules with several outputs are applied to siblings, which are terms at the same distance from the inputs. Terms that depend
-    only on weights are not rewritten, because they cost nothing at run time.
+    A state is a tuple of output terms. If `focus` is given, a rule is applied only if the first term that it replaces is in
+    `focus`. Rules with several outputs are applied to siblings, which are terms at the same distance from the inputs. Terms
+    that depend only on weights are not rewritten, because they cost nothing at run time.
     """
     live = run_time_terms(state)
     beside = {term: same for same in siblings(live) for term in same}
@@ -114,8 +115,8 @@ def successors(state: State, rules: RuleSet, focus: frozenset[Term] | None = Non
 def replace_match(state: State, match: Match, live: Sequence[Term]) -> State | None:
     """Return the state after a match of a rule is applied. The roots of the match are the terms that the rule replaces.
 
-    Returns None if one root is an input of another root (a cycle), or if shapes do not fit. `live` lists the terms of the state
-    (a tuple of output terms) that are computed at run time, arguments before users.
+    Returns None if one root is computed from another root, because the result would contain a cycle, or if shapes do not fit.
+    `live` lists the terms of the state (a tuple of output terms) that are computed at run time, arguments before users.
     """
     if len(match.roots) > 1:
         below = set(subterms(*match.binding.tensors.values()))
@@ -134,8 +135,8 @@ def replace_match(state: State, match: Match, live: Sequence[Term]) -> State | N
 def neighbourhood(state: State, before: State) -> frozenset[Term]:
     """Return the terms at which a further step can use the new terms of `state`.
 
-    A new term is a term that `before` lacks. The result contains the new terms whose operands are all old, the users of these
-    terms, and the users of those users.
+    A new term is a term that `before` does not contain. The result contains the new terms whose operands are all old, the users
+    of these terms, and the users of those users.
     """
     old = set(subterms(*before))
     live = run_time_terms(state)
@@ -149,7 +150,7 @@ def neighbourhood(state: State, before: State) -> frozenset[Term]:
 def replaced_terms(state: State, wanted: Mapping[Term, Term]) -> Mapping[Term, Term] | None:
     """Make all replacements in `wanted`, and return a mapping from each term of the state to the resulting term.
 
-    `wanted` maps terms to their replacements. Terms inside of a replacement are replaced too. Returns None if the replacements
+    `wanted` maps terms to their replacements. Terms inside a replacement are replaced too. Returns None if the replacements
     contain each other in a cycle, or if a shape does not fit.
     """
     done: dict[Term, Term] = {}

@@ -5,7 +5,7 @@ queue with a predicted cost: the measured cost of the state, plus the difference
 states. States within a factor `alpha` of the best state stay in the queue, so that the search can continue from a state that is
 slower than the best state. After a step that raises the estimate, only matches near the new terms are tried.
 
-If single steps have not improved the best state for a while, chains of several steps are explored by estimate alone (see
+If single steps have not improved the best state for a while, chains of several steps are explored only by estimated cost (see
 `lookahead`), and the last states of the chains join the queue. Successors of the latest improvement come before older states in
 the queue. Independent rewrites commute, so trying them in every order would only reach the same states again.
 """
@@ -37,7 +37,7 @@ class SearchLimits:
         expansions: the largest number of states that are taken from the queue and measured.
         patience: the number of expansions without improvement after which the search stops.
         impatience: the number of expansions without improvement after which chains of several steps from the best state are
-            explored by estimate alone.
+            explored only by estimated cost.
         waiting: the largest number of states in the queue.
         horizon: the limits of the chains of steps.
         deadline: the active time (see `budget.active_time`) at which the search stops.
@@ -87,8 +87,8 @@ class _Visit:
 def search(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits: SearchLimits | None = None) -> SearchResult:
     """Search for the cheapest state by applying the rules step by step, and return it, or `start` if no state is cheaper.
 
-    The function `measure` measures states. `estimate` and `limits` determine which states are measured. Two searches with equal
-    costs return equal results, unless the deadline stops a search.
+    The function `measure` returns the cost of a state. `estimate` and `limits` determine which states are measured. Two
+    searches with equal costs return equal results, unless the deadline stops a search.
     """
     return _Search(start, rules, estimate, measure, limits or SearchLimits()).run()
 
@@ -104,7 +104,7 @@ class _Search:
         self.looked: State | None = None
 
     def run(self) -> SearchResult:
-        """Visit states until the queue is empty or a limit is reached. Return the cheapest state with the reason to stop."""
+        """Visit states until the queue is empty or a limit is reached. Return the cheapest state and the reason to stop."""
         stopped = self._reason()
         while stopped is None:
             if (not self.queue or self.since >= self.limits.impatience) and self.looked is not self.best.state:
@@ -127,7 +127,7 @@ class _Search:
         return "the limit of expanded states was reached" if self.expanded >= self.limits.expansions else None
 
     def _expand(self, visit: _Visit) -> None:
-        """Measure the state of `visit`, and queue the states to which one rewriting step leads from it."""
+        """Measure the state of `visit`, and queue the states that one rewriting step reaches from this state."""
         cost = self.measure(visit.state)
         self.expanded += 1
         self.since += 1
@@ -144,7 +144,7 @@ class _Search:
                 self._queue(_Visit(state, (*visit.steps, step), focus), max(cost + change, 0.01 * cost))
 
     def _look_ahead(self) -> None:
-        """Explore chains of several steps from the best state by estimate alone, and queue the last states of the chains."""
+        """Explore chains of steps from the best state only by estimated cost, and queue the last states of the chains."""
         start = self.looked = self.best.state
         here = self.estimate(start)
         ceiling = self.limits.alpha * here

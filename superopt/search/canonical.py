@@ -68,7 +68,7 @@ def _commutes(term: Term) -> bool:
 
 
 def _colours(outputs: State) -> dict[Term, str]:
-    """Return, for each term, a hash that does not depend on names.
+    """Return a mapping from each term to a hash that does not depend on names.
 
     The hash covers how the term is computed and where the term is used.
     """

@@ -37,7 +37,7 @@ class CorrectedMutant:
     Attributes:
         term: The term, after the `steps`.
         name: The origin of the mutant and the kind of its correction.
-        seconds: The seconds of one run of the term alone.
+        seconds: The seconds of one run of the term in isolation.
         mutant: The term before the `steps`: the mutant with its wrong elements corrected.
         steps: Steps that replace operators by alternative algorithms. May be empty.
     """

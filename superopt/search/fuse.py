@@ -1,7 +1,7 @@
-"""Fusions: replace terms by operators that are defined as these terms.
+"""Fusions: a fusion replaces a term by an operator whose definition equals the term.
 
-One fusion is applied at all of its matches at once. Reshapes and transposes that now cancel around the matches are then
-removed, and the next fusion is tried on the result. Each result is a candidate, and a measurement decides whether it is faster.
+One fusion is applied at all of its matches at once. Next, reshapes and transposes that cancel around the new operators are
+removed. The next fusion is tried on the result. Each result is a candidate, and a measurement decides whether it is faster.
 
 A fusion matches only one form of a term. `superopt.search.recognition` finds terms that compute the function of an operator in
 any other form.
@@ -23,15 +23,15 @@ from superopt.search.ruleset import RuleSet
 from superopt.search.sequence import reshape_rewritten_term
 
 ORDERS = frozenset({"reshape", "transpose"})
-"""Operators that only reorder or reshape their operand, so that another such operator can restore the operand."""
+"""Operators that only reorder or reshape the elements of their operand. Another of these operators can undo the change."""
 PRIMES = (5, 7, 11, 13, 17, 19)
 """The values that dynamic dimensions take when the orders of elements are compared."""
 
 
 def with_fusions(found: SearchResult, fusions: RuleSet, *, faster: Callable[[State, State], float]) -> SearchResult:
-    """Return the search result with the fusions that make it fastest, or unchanged if no fusion makes it faster.
+    """Return the search result after the fusions that make it fastest, or `found` if no fusion makes it faster.
 
-    A fusion replaces a term by one operator that is defined as this term.
+    A fusion replaces a term by an operator whose definition equals the term.
 
     Args:
         found: the search result.
@@ -57,13 +57,15 @@ def with_single_operators(
 ) -> SearchResult:
     """Return the search result with subterms replaced by single operators that compute the same functions.
 
-    All operators are tried together, and then each operator alone. Replacements are kept if they make the whole state faster.
+    First, all operators are tried together. Then each operator is tried by itself. Replacements are kept if they make the whole
+    state faster.
 
     Args:
         found: the search result.
         rules: rules of recognized operators, and fusions without reshapes or transposes around the operator.
         faster: a function that times two states and returns the speed of the second relative to the first.
-        others: a function that returns further replacements of terms of a state, by the name of the step.
+        others: a function that takes a state and returns further replacements: a mapping from the name of each step to a
+            mapping from terms to their replacements.
     """
     every = tuple(dict.fromkeys((*rules.names, *others(found.outputs))))
     best = found
@@ -82,7 +84,10 @@ def with_single_operators(
 def _single_operator_steps(
     state: State, rules: RuleSet, others: Callable[[State], Mapping[str, Mapping[Term, Term]]], names: Sequence[str]
 ) -> tuple[State, tuple[Step, ...]] | None:
-    """Return the state with every match of the rules with these names replaced, and the steps, or None if nothing matches."""
+    """Replace every match of the rules with these names, and return the new state and the steps.
+
+    Replacements that `others` returns under these names are made too. The result is None if nothing matches.
+    """
     steps: list[Step] = []
     for name in names:
         wanted: dict[Term, Term] = {}
@@ -105,7 +110,7 @@ def _step(name: str, wanted: Mapping[Term, Term], done: Mapping[Term, Term]) -> 
 
 
 def _has_fixed_constants(replacement: Term, root: Term) -> bool:
-    """Return whether the constants that the replacement adds to the terms of `root` have shapes without dynamic dimensions."""
+    """Return whether each constant that is in the replacement but not in `root` has a shape without dynamic dimensions."""
     old = set(subterms(root))
     new = (part for part in subterms(replacement, stop=old) if part.constant)
     return all(isinstance(extent, int) for part in new for extent in part.shape)
@@ -114,7 +119,7 @@ def _has_fixed_constants(replacement: Term, root: Term) -> bool:
 def fusion_states(start: State, fusions: RuleSet) -> Iterator[tuple[State, tuple[Step, ...]]]:
     """Yield the state after one fusion at all of its matches, then after a second fusion, and so on, with the steps.
 
-    A fusion replaces a term by one operator that is defined as this term. Reshapes and transposes that cancel afterwards are
+    A fusion replaces a term by an operator whose definition equals the term. Reshapes and transposes that cancel afterwards are
     removed.
     """
     state, steps = start, list[Step]()
@@ -130,9 +135,9 @@ def fusion_states(start: State, fusions: RuleSet) -> Iterator[tuple[State, tuple
 
 
 def order_keeping_replacements(state: State) -> dict[Term, Term]:
-    """Return replacements for chains of reshapes and transposes that keep the elements in order.
+    """Map each chain of reshapes and transposes that does not reorder elements to its replacement, and return the mapping.
 
-    Each chain is replaced by one reshape of the chain's operand.
+    The replacement of a chain is one reshape of the chain's operand.
     """
     found: dict[Term, Term] = {}
     for term in run_time_terms(state):

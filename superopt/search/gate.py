@@ -1,9 +1,9 @@
 """The gate: a filter that decides which matches of a rule a search may use.
 
-The decision depends on the floating-point mode, the rule's flags and the facts of the matched terms. Over the real numbers, a
-rule holds for tensors whose elements all have a value. An element of a matched term may have no value, such as 1 / 0. In every
-mode, the gate refuses a match whose left side absorbs such an element while the right side lets the element reach the result.
-Each mode adds the conditions of the rule's flags (`fp_flags`).
+The decision depends on the floating-point mode, the rule's flags, and the known facts about the values of the matched terms.
+Over the real numbers, a rule holds for tensors whose elements all have a value. An element of a matched term may have no value,
+such as 1 / 0. In every mode, the gate rejects a match if the rule's left side absorbs an element without a value, while the
+rule's right side lets the element reach the result. Each mode adds the conditions of the rule's flags (`fp_flags`).
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Gate:
     Args:
         mode: the floating-point mode.
         facts: bounds and other facts about the values of variables, by the name of the variable.
-        absorption: a function that returns the variables of a rule whose NaN and infinities reach the result on one side only.
+        absorption: a function that returns where NaN and infinite elements reach the result of only one side of a rule.
         strict: if False, values that are finite on ordinary inputs count as finite. The caller must then also run the result on
             inputs that are not ordinary.
         signed_zeros: whether the sign of a zero may decide the sign of an infinity, because the zero reaches a divisor. If so,
@@ -143,10 +143,11 @@ class Gate:
         return all(one.ordinary and (one.sure or not self.strict) for one in known)
 
     def permits_rearrangement(self, operand: Term, arithmetic: AbstractSet[str]) -> bool:
-        """Return whether the mode permits another term that moves, selects or adds the same elements of `operand`.
+        """Return whether a term may be replaced by a different term that moves, selects or adds the same elements of `operand`.
 
-        `arithmetic` contains the operators of both terms that do more than move elements. ONNX Runtime's kernels of maximum
-        pooling drop a NaN or return it, depending on its position.
+        `arithmetic` contains the operators in the two terms, except operators that only move or repeat elements. ONNX Runtime's
+        kernels of maximum pooling drop a NaN or return it, depending on its position. Terms with such operators may be replaced
+        only if no element of `operand` may be NaN.
         """
         if not arithmetic:
             return True
@@ -192,12 +193,12 @@ class Gate:
         return not {term.op for term in self._new(match) if not term.constant} <= old | CORRECTLY_ROUNDED
 
     def _is_special_safe(self, rule: Rule, match: Match, bound: Mapping[str, Facts]) -> bool:
-        """Return whether the match is safe where its rule assumes that there is no NaN or infinity.
+        """Return whether the match is safe even if its rule assumes that there is no NaN or infinity.
 
         The match is safe if NaN and infinities cannot occur, or if they reach the result at the same positions on both sides.
-        If only the right side lets non-finite elements of an operand reach the result, the operand must be finite: for all
-        inputs if the gate is strict, and otherwise for inputs that are finite and of ordinary magnitude. If an operator of the
-        rule drops NaN, no operand may contain NaN.
+        If only the right side lets non-finite elements of an operand reach the result, the operand must be finite. If the gate
+        is strict, the operand must be finite for all inputs. Otherwise, the operand must be finite for inputs that are finite
+        and of ordinary magnitude. If an operator of the rule drops NaN, no operand may contain NaN.
         """
         if DROPS_NAN.intersection(rule.operators) and any(map(self._may_be_nan, bound.values())):
             return False
@@ -228,7 +229,7 @@ class Gate:
         return tuple(value for value, is_possible in zip(SPECIAL_VALUES, possible, strict=True) if is_possible)
 
     def _is_bounded(self, rule: Rule, match: Match, bound: Mapping[str, Facts]) -> bool:
-        """Return whether magnitudes are bounded where the rule needs bounds, and whether all intentional rounding is kept.
+        """Return whether magnitudes are bounded where the rule needs bounds, and all intentional rounding is kept.
 
         For example, `(x + c) - c` with a large constant c rounds x on purpose.
         """
@@ -253,8 +254,8 @@ class Gate:
     def _moves_large_constant(self, match: Match) -> bool:
         """Return whether the match replaces a sum that contains a large constant by a different sum.
 
-        For example, `(x - c) * y => x * y - c * y` moves the constant c. A sum that becomes part of an operator, such as a sum
-        with a mask in an attention, is not moved.
+        For example, `(x - c) * y => x * y - c * y` moves the constant c. A sum that becomes part of an operator does not count
+        as moved. An example is the sum of attention scores and a mask, which becomes part of an attention operator.
         """
         stop = _outside(match)
         old, new = (
@@ -266,7 +267,7 @@ class Gate:
     def _distributes_over_difference(self, match: Match) -> bool:
         """Return whether the match distributes products over a sum of variables that may cancel each other.
 
-        For example, `(x - y) @ w => x @ w - y @ w` loses the digits of `x - y` if x is near y.
+        For example, `(x - y) @ w => x @ w - y @ w` loses digits of `x - y` if x is near y.
         """
         stop = _outside(match)
         old, new = ({*subterms(*terms, stop=stop)} for terms in (match.roots, match.replacements))
@@ -288,7 +289,7 @@ class Gate:
         return len(known) > 1 and any(low < 0 for low, _ in ends) and any(high > 0 for _, high in ends)
 
     def _new(self, match: Match) -> Mapping[Term, Facts]:
-        """Return the terms that the match adds, each with the bounds and other facts that follow from the operands."""
+        """Return a mapping from each term that the match adds to the bounds and other facts that follow from its operands."""
         stop = _outside(match)
         old = set(subterms(*match.roots, stop=stop))
         found: dict[Term, Facts] = {}
@@ -300,10 +301,10 @@ class Gate:
 
 
 def sum_cancels_in_state(term: Term, operands: Sequence[Facts]) -> bool:
-    """Return whether the term is a sum of three or more terms, and two of these terms cancel.
+    """Return whether the term is a sum of three or more terms of which two may cancel.
 
-    Constants that are large and of opposite signs at some elements cancel, and so do a term and its negative. Constants of
-    ordinary magnitude do not count.
+    Two constants may cancel if they are large and have opposite signs at some elements. A term and its negative cancel.
+    Constants of ordinary magnitude do not count.
     """
     if term.op != "add" or len(term.args) < 3:
         return False
@@ -333,15 +334,16 @@ def _rounds(term: Term) -> bool:
 
 
 def _inside(match: Match) -> list[Term]:
-    """Return the replaced terms of the match and the terms in their place, down to the operators that the rule contains.
+    """Return the terms on both sides of the match that correspond to the operators in the rule.
 
-    The terms that are bound to the rule's variables, and the operands of a sum that the match does not replace, are left out.
+    Terms that are bound to the rule's variables are left out. If the rule matches only some operands of a sum, the remaining
+    operands are left out too.
     """
     return subterms(*match.roots, *match.replacements, stop=_outside(match))
 
 
 def _outside(match: Match) -> set[Term]:
-    """Return the terms that are bound to the rule's variables, and the operands of a sum that the match does not replace.
+    """Return the terms that are bound to the rule's variables, and the operands of a sum that the rule does not match.
 
     A sum or a product among these terms may have become part of a longer sum or product, so its operands are included.
     """

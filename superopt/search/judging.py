@@ -68,7 +68,8 @@ class ModelOutcome:
         spent: The seconds of checks and comparisons so far, including those of this candidate.
         compared: The timing of the candidate against the original model, if the candidate did not fail.
         compared_alone: The timing in sessions of one thread, if sessions of several threads are compared.
-        checked: The result of comparing outputs with the original model. None if the candidate is not faster, or failed.
+        checked: The result of the check, which compares the candidate's outputs with the original's outputs. None if the
+            candidate is not faster, or failed.
         failed: The reason why the candidate fails the check of outputs or cannot be run. None if the candidate does not fail.
     """
 
@@ -95,7 +96,7 @@ class CandidateJudge:
     Attributes:
         original: The original model.
         device: The device that runs the models.
-        sizings: The sizes of dynamic dimensions at which speed is compared. The check also runs at other sizes.
+        sizings: The sizes of dynamic dimensions at which speed is compared. The check also runs the models at other sizes.
         cache: The cache of results.
         settings: The settings of the check.
         forecaster: Predicts times in place of measurements, if it is given.
@@ -178,7 +179,8 @@ class CandidateJudge:
     def _compare_alone(self, rewritten: Loadable) -> SizeComparisons | None:
         """Compare the speed of the models briefly in sessions of one thread.
 
-        Return None on a GPU, if the sessions have one thread anyway, if times are predicted, or if the user asked to stop.
+        Return None if the device is a GPU, if the sessions have one thread anyway, if times are predicted, or if the user asked
+        to stop.
 
         Raises:
             InvalidModelError, ProviderError: See `compare_settings`.
@@ -209,11 +211,10 @@ class CandidateJudge:
         """Return whether quick comparisons suggest that the candidate is worth a full comparison.
 
         Up to two quick comparisons are made at the first of the `sizings` (sizes for the dynamic dimensions). In the last
-        comparison, the candidate must be faster beyond the noise, have a median gain that suffices for acceptance at some
-        sizes, or be faster by half of the required margin. The first comparison is skipped if the summed times of single nodes
-        already show a gain, or if nodes are short. If neither the number of nodes nor the summed time changes, the result is
-        False, and no comparison is made. For models with long run times, the summed times decide, because a quick comparison is
-        too noisy.
+        comparison, the candidate must be faster beyond the noise, or its median gain must be at least half of the required
+        margin. The first comparison is skipped if the summed times of single nodes already show a gain, or if nodes are short.
+        If neither the node count nor the summed time changes, the result is False, and no comparison is made. For models with
+        long run times, the summed times decide, because a quick comparison is too noisy.
 
         Raises:
             InvalidModelError, ProviderError: See `compare_settings`.
@@ -231,10 +232,10 @@ class CandidateJudge:
         return second.faster or second.promising or second.least.ratio >= 1 + COMPARISON.min_gain_margin_share / 2
 
     def _by_nodes(self, candidate: Loadable, clock: Clock) -> tuple[int, float, float]:
-        """Return the increase in the number of nodes, the speedup by the summed times of nodes, and the original's seconds.
+        """Return the increase in the node count, the speedup according to summed node times, and the original's summed seconds.
 
-        The nodes are those of the graphs that ONNX Runtime optimizes. All three numbers are 0 if dimensions are dynamic, or if
-        the times of the nodes cannot be measured.
+        The nodes are the nodes of the graphs that ONNX Runtime has optimized. All three numbers are 0 if dimensions are
+        dynamic, or if the times of the nodes cannot be measured.
         """
 
         def measure() -> list[tuple[int, float]]:

@@ -3,8 +3,8 @@
 Equal branches are, for example, experts, towers or embedding tables. Rules with several outputs join two operators into one.
 The rules first join the operators at which the branches begin, until one operator is left. Then the rules join the operators
 that read the parts of its result, and so on until the branches end. Each join leaves slices and concatenations behind, which
-cancel only when the next join is made. A chain of joins therefore saves time only at its end, so the estimate is used only to
-choose between rules that join the same layer.
+cancel only when the next join is made. A chain of joins therefore saves time only at its end, so estimated times are used only
+to choose between rules that join the same layer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from superopt.search.meeting import below_reshapes
 from superopt.search.sweeper import Sweeper, Swept
 
 Place: TypeAlias = "tuple[int, str, tuple[float, ...]]"
-"""A sort key for slices of larger terms: minus the number of slices of the larger term, the term's key, and the start."""
+"""A sort key of a slice: minus the number of slices of the sliced term, the key of the sliced term, and the slice's start."""
 
 
 def join_layers(start: Swept, sweeper: Sweeper) -> Iterator[Swept]:
@@ -69,7 +69,7 @@ def _joined(here: Swept, sweeper: Sweeper, level: int, layer: Sequence[Term]) ->
     """Join terms with equal operators and shapes in `layer`, by the rule that leaves the fewest operators.
 
     `layer` contains the terms at the distance `level` from the inputs. Return the new state, or None if no rule reduces the
-    number of operators.
+    operator count.
     """
     for same in _alike(layer):
         firsts = _ends(here, sweeper, same)
@@ -80,7 +80,7 @@ def _joined(here: Swept, sweeper: Sweeper, level: int, layer: Sequence[Term]) ->
 
 
 def _ends(here: Swept, sweeper: Sweeper, layer: Sequence[Term]) -> dict[str, Swept]:
-    """Return, for the name of each rule that joins terms in `layer`, the state after the rule is applied to these terms."""
+    """Return a mapping from the name of each rule that joins terms in `layer` to the state after the rule has joined them."""
     live = run_time_terms(here.state)
     joined = sweeper.joins([sorted(layer, key=_order(live))], live)
     ends = {rule: sweeper.swept(here, rule, matches) for rule, matches in joined.items()}
@@ -103,7 +103,7 @@ def _repeated(here: Swept, rule: str, sweeper: Sweeper, level: int, same: Sequen
 
 
 def _is_made_of(term: Term, same: Sequence[Term]) -> bool:
-    """Return whether `term` may be the result of joining terms of `same` along an axis of these terms or a new axis.
+    """Return whether `term` may be the result of joining terms of `same` along one of their axes or along a new axis.
 
     All terms of `same` have the same operator and the same shape.
     """
@@ -119,9 +119,9 @@ def _is_made_of(term: Term, same: Sequence[Term]) -> bool:
 def _order(live: Sequence[Term]) -> Callable[[Term], tuple[bool, Place]]:
     """Return a function that gives each term a sort key. Terms made from slices of one term are sorted in the slices' order.
 
-    A term gets the key of a term that uses it. If the user is a concatenation, the position in the concatenation is added to
-    the key. A term whose users have no key gets a key from the slice that is its operand (see `Place`). Slices of the term with
-    the most slices come first.
+    A term gets the key of one of its users. If the user is a concatenation, the position in the concatenation is added to the
+    key. A term whose users have no key gets a key from the slice that is its operand (see `Place`). Slices of the term with the
+    most slices come first.
     """
     pieces = Counter(term.args[0] for term in live if term.op == "slice")
     joints: dict[Term, int] = {}

@@ -70,12 +70,15 @@ class LinearForms:
         return best if self._rank(best) < self._rank(term) else None
 
     def _rank(self, term: Term) -> tuple[int, bool]:
-        """Return a sort key: `_measure` of the term, and whether the term is two nested slices that are not sorted by axis."""
+        """Return a sort key: the term's measure (`_measure`), and whether the term is two nested slices not sorted by axis."""
         inner = term.args[0] if term.op == "slice" else term
         return self._measure(term), inner.op == term.op == "slice" and term.integer("axis") > inner.integer("axis")
 
     def _measure(self, term: Term) -> int:
-        """Return a number that each rewrite lowers, so that rewriting ends. It is 1 if the term's operator is not linear."""
+        """Return a number that each rewrite lowers, so that rewriting ends.
+
+        The number is 1 if the term's operator is not linear.
+        """
         if term.is_variable or term.op not in LINEAR:
             return 1
         stack = [term]

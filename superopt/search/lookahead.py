@@ -1,8 +1,8 @@
 """Lookahead past steps that raise the cost: chains of a few steps whose estimated cost falls only at the end.
 
-For example, folding a low-rank adapter into its matrix takes three steps, and the first step multiplies the work. The steps of
-a chain are chosen by estimate alone, and each step is near the previous step. Only the last states of the chains are passed to
-the search.
+For example, folding a low-rank adapter into its matrix takes three steps, and the first step increases the work by a large
+factor. The steps of a chain are chosen only by estimated cost, and each step is near the previous step. Only the last states of
+the chains are passed to the search.
 """
 
 from __future__ import annotations

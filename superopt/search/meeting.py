@@ -37,7 +37,8 @@ def covered_first(match: Match) -> tuple[list[tuple[str, float]], int, int]:
 def _part(term: Term) -> tuple[str, float]:
     """Return the key of the sliced term and the start of the slice, if the term is a slice or has a slice as an operand.
 
-    Reshapes and expands of a slice are skipped. If several operands are slices, the first is used.
+    Reshapes and expands of a slice are skipped. If several operands are slices, the first slice is used. If there is no slice,
+    the result is an empty text and 0.
     """
     for part in map(below_reshapes, (term, *term.args)):
         if part.op == "slice":
@@ -75,11 +76,11 @@ def added_term_count(match: Match, live: Container[Term]) -> int:
 
 
 def operator_count_change_key(match: Match, live: Container[Term]) -> tuple[int, int]:
-    """Return a sort key: the change in the number of operators, and the number of mixed concatenations that the match adds.
+    """Return a sort key: the change in the operator count, and the number of mixed concatenations that the match adds.
 
     If the match joins neighbouring slices of a term again, two slices and a concatenation can later become one operator. So two
     operators are subtracted for each such concatenation. The number of mixed concatenations (see `mixed_concat_count`) counts
-    as 0 if the number of operators does not fall.
+    as 0 if the operator count does not fall.
     """
     more = added_term_count(match, live) - _matched(match) - 2 * sum(map(rejoins_slices, new_terms(match)))
     return more, mixed_concat_count(match) if more < 0 else 0
@@ -102,7 +103,8 @@ def rejoins_slices(term: Term) -> bool:
 def new_terms(match: Match) -> Iterator[Term]:
     """Yield the terms that the match adds: the replacements and the terms below them that come from the rule's right side.
 
-    The terms that are bound to the rule's variables, and the operands of a sum that the match does not replace, are left out.
+    Terms that are bound to the rule's variables are left out. If the rule matches only some operands of a sum, the remaining
+    operands are left out too.
     """
     met, stack = {*match.binding.tensors.values(), *itertools.chain(*match.rests)}, [*match.replacements]
     while stack:

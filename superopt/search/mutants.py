@@ -67,7 +67,7 @@ class MutantTally:
         corrected: Corrected mutants.
         positions: Output positions at which mutants were compared with their programs.
         total: All output positions of the judged mutants.
-        seconds: Processor seconds of each stage.
+        seconds: CPU seconds of each stage.
     """
 
     programs: int = 0
@@ -84,7 +84,7 @@ class MutantTally:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Add the processor time spent inside the context to the stage `name`."""
+        """Add the CPU time spent inside the context to the stage `name`."""
         start = time.process_time()
         try:
             yield
@@ -142,13 +142,14 @@ def search_mutants(
     some output positions, and a correction replaces the wrong elements. Returns `start` if no corrected mutant makes the state
     faster.
 
-    All programs are looked up in `memory` first. Mutants are enumerated only for programs for which neither `memory` nor a
-    stored rule gives a cheaper mutant. Programs with matching rules are examined in the order of their time, longest first.
+    All programs are looked up in `memory` first. Mutants are enumerated only for programs that are not in `memory` and for
+    which no stored rule gives a cheaper mutant. Programs with matching rules are examined in the order of their time, longest
+    first.
 
     For enumeration, the programs with the largest ratio of measured to estimated time come first. The estimate counts
     arithmetic and memory traffic. If a program's time is near the estimate, no mutant saves much. Enumeration ends after the
     share `MUTANT.enumeration_time_share` of the total time. Half of the time for enumeration is divided among the programs in
-    proportion to the ratios, and half equally.
+    proportion to the ratios. The other half is divided equally.
 
     Args:
         start: The state to improve.
@@ -157,8 +158,8 @@ def search_mutants(
         measure: The measured seconds of a state.
         limits: The deadline, and the number of elements by which the weights may grow.
         glance: A quicker and less accurate `measure`.
-        faster: A function that times two states in turns. The function is called if a mutant is only a little faster than the
-            program.
+        faster: A function that times two states alternately. The function is called if a mutant is only a little faster than
+            the program.
         memory: The store of complete results for programs on this device, which is read and written.
         tally: The counts to add to.
     """
@@ -207,8 +208,8 @@ def search_mutants(
 def _is_believed(program: Term, repair: CorrectedMutant, measure: Cost, faster: Faster | None) -> bool:
     """Return whether the corrected mutant `repair` is faster than the operator `program` that it replaces.
 
-    The mutant must be much faster, or the function `faster`, which times both in turns, must confirm that the mutant is faster.
-    If `faster` is None, the result is True.
+    The mutant must be much faster according to `measure`, or the function `faster` must confirm that the mutant is faster.
+    `faster` times the operator and the mutant alternately. If `faster` is None, the result is True.
     """
     own, other = (program,), (repair.term,)
     return (
@@ -219,7 +220,7 @@ def _is_believed(program: Term, repair: CorrectedMutant, measure: Cost, faster: 
 
 
 def _programs(state: State, estimate: Cost, measure: Cost) -> dict[Term, float]:
-    """Return the distinct operators that mutants may replace, each with the measured time divided by the estimated time.
+    """Return a mapping from each distinct operator that mutants may replace to its measured time divided by its estimated time.
 
     Operators that take only a small share of the state's time are left out. A mutant is a cheaper term that equals the operator
     at some output positions.
@@ -263,7 +264,7 @@ class _Bench:
         return None if record is None else mutants_from_json(record)
 
     def recalled(self, program: Term, deadline: float) -> dict[StoredMutant, float]:
-        """Return the mutants that the stored rules give for the program, with their estimated seconds, lowest first.
+        """Return a mapping from each mutant that the stored rules give for the program to its estimated seconds, lowest first.
 
         A mutant is a term that equals the program at some output positions. Mutants that are too expensive or contain the
         program are left out. The result is empty if the deadline is reached.
@@ -316,7 +317,7 @@ class _Bench:
     def _looked(self, program: Term, drafts: Iterable[MutantDraft], deadline: float, found: list[CorrectedMutant]) -> bool:
         """Correct the drafts, add the results that are cheaper than the program to `found`, and sort `found` by time.
 
-        A draft is a term that equals the program, an operator application, at some output positions. Return whether there was
+        A draft is a term that equals the program (an operator application) at some output positions. Return whether there was
         time for all drafts.
         """
         try:
@@ -388,7 +389,7 @@ class _Bench:
     def _sketches(self, program: Term, deadline: float) -> list[Sketch]:
         """Enumerate mutants with variables as weights (sketches). Return the distinct sketches with the lowest estimated times.
 
-        A mutant is a term that equals the program, an operator application, at some output positions. `_price` gives the
+        A mutant is a term that equals the program (an operator application) at some output positions. `_price` gives the
         estimated times. The list is empty if mutants of the program cannot be enumerated.
 
         Raises:
@@ -407,9 +408,9 @@ class _Bench:
     def _promises(self, program: Term, sketch: Program, deadline: float) -> bool:
         """Return whether the sketch is faster than the program (an operator application) in quick measurements.
 
-        A sketch is a term that may replace the program, with variables as weights.
-        The operators of the sketch that do the arithmetic are measured first. The whole sketch is measured only if these
-        operators together take less time than the program.
+        A sketch is a term that may replace the program, with variables in place of weights. The operators of the sketch that do
+        most of the arithmetic are measured first. The whole sketch is measured only if these operators together take less time
+        than the program.
         """
 
         def glanced(state: State) -> float:
@@ -430,7 +431,7 @@ class _Bench:
             return self._with_algorithms(_state(term), self.measure, deadline)
 
     def _with_algorithms(self, state: State, measure: Cost, deadline: float) -> SearchResult:
-        """Return the state as a search result, with alternative algorithms for operators if they are faster when measured."""
+        """Return the state as a search result, with alternative algorithms for the operators where measurements show a gain."""
         cost = measure(state)
         plain = SearchResult(state, (), cost, cost, 0, "")
         return with_algorithms(
@@ -447,10 +448,10 @@ class _Bench:
         return mutant
 
     def _corrected(self, program: Term, mutant: Term) -> list[tuple[Term, str]]:
-        """Return corrected forms of the mutant, a term that equals the program at some output positions only.
+        """Return pairs of a corrected form of the mutant and the kind of the correction.
 
-        In each form, the mutant's wrong elements are corrected. Each form comes with the kind of its correction. The forms with
-        the lowest estimated times are returned.
+        A mutant is a term that equals the program at some output positions. In a corrected form, the mutant's wrong elements
+        are replaced. The forms with the lowest estimated times are returned.
         """
         try:
             with self.tally.stage("judge"):

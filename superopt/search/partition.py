@@ -1,7 +1,7 @@
 """Cut a long island (a convex region of a model) into windows, which are searched one by one.
 
-Nodes are given in topological order. A window is a sequence of consecutive nodes, so a window depends on earlier windows only.
-Cuts are made where few values cross, and where possible at a single value. All layers of a deep model are cut at the same
+Nodes are given in topological order. A window is a sequence of consecutive nodes, so a window depends only on earlier windows.
+Cuts are made where few values cross, if possible where only one value crosses. All layers of a deep model are cut at the same
 places, so a search result for one layer holds for every layer.
 """
 
@@ -107,7 +107,8 @@ class _Cutting:
     def _cuts(self, start: int, end: int) -> list[int]:
         """Cut the nodes from `start` to `end` into windows, from left to right, and return the ends of the windows.
 
-        If fewer than `least` nodes remain after a window, they are added to the window, as far as `most` allows.
+        If fewer than `least` nodes remain after a window, the nodes are added to the window, unless the window would then
+        exceed `most` nodes.
         """
         ends: list[int] = []
         while start < end:

@@ -1,10 +1,12 @@
 """Passes: searches of a whole model, each of which starts from the result of the previous search.
 
 The first pass sweeps whole islands (convex regions of the model): it applies a rule at all of its matches at once. The second
-pass searches windows (consecutive nodes of an island). The third pass searches shifted windows: each boundary
-between two windows of the second pass lies inside a window of the third pass. A further pass replaces operators by mutants
-(cheaper terms, with their wrong elements corrected). This pass comes first, because rules may improve mutants further. A
-separate attempt runs this pass last, because rules sometimes improve the model's own operators more than they improve mutants.
+pass searches windows (consecutive nodes of an island). The third pass searches shifted windows: each boundary between two
+windows of the second pass lies inside a window of the third pass.
+
+An additional pass replaces operators by mutants (cheaper terms, with their wrong elements corrected). The pass for mutants runs
+before the three other passes, because rules may improve mutants further. In a separate attempt, the pass for mutants runs last,
+because rules sometimes improve the model's own operators more than they improve mutants.
 """
 
 from __future__ import annotations
@@ -45,11 +47,11 @@ short.
 
 
 def search_budget_seconds(nodes: int, seconds: float, sizes: int, weights: int, pace: float = 1.0) -> float:
-    """Return the number of seconds that the search for a model may take.
+    """Return the search budget of a model: the number of seconds that the search may take.
 
-    The number grows with the model's run time, and grows faster than the model's number of nodes, because each step of a search
-    tries all rules at every node again. The upper limit is lower for models that take long to load or to run, because checks
-    and comparisons also take time. The number is at least `OPTIMIZATION.min_search_seconds`.
+    The budget grows with the model's run time, and faster than in proportion to the model's node count, because each step of a
+    search tries all rules at every node again. The upper limit is lower for models that take long to load or to run, because
+    checks and comparisons also take time. The budget is at least `OPTIMIZATION.min_search_seconds`.
 
     Args:
         nodes: The number of nodes.
@@ -100,7 +102,7 @@ class SearchedModel:
     A pass is one search of the whole model. A gain is the search result for one segment (a part of the model) and its copies.
 
     Attributes:
-        best: The model after the passes, in the order of passes that saves most.
+        best: The model after the passes, in the order of passes that saves the most time.
         others: The gains of each pass, for each of the other orders of passes that were tried.
         stopped: The reason why the search ended before every part was searched, or an empty text.
         relowered: Gains that only generate the nodes of all islands (convex regions) anew from unchanged terms. None if this
@@ -227,8 +229,8 @@ class PassRunner:
     ) -> tuple[Model, list[Gain], list[Gain]]:
         """Apply gains to the model. Return the new model, the applied gains, and the gains that do not fit the model.
 
-        If all gains together make the whole model slower, each half of the gains is tried by itself. The half with the larger
-        gains comes first. `tries` is the number of times that gains are halved. `seconds` is the time of one run of the model.
+        If all gains together make the whole model slower, the half with the larger gains is tried by itself, and then the other
+        half. `tries` is the largest number of times that the gains are halved. `seconds` is the time of one run of the model.
         """
         if not gains:
             return model, [], []

@@ -1,9 +1,10 @@
 """Recognition of operators that rearrange, repeat or pool the elements of one tensor.
 
 Exporters write nearest upsampling as Unsqueeze, Expand and Reshape, and pooling as Reshape and ReduceMax. The result of such a
-function has another shape than its operand, so `superopt.search.recognition` does not find it. Here, the function and each
-operator with integer attributes are evaluated at the sizes of the model, on a tensor of distinct numbers. If the function only
-moves elements, equal values mean that both are the same function at these sizes. Dynamic dimensions get two sizes each.
+function has a different shape from its operand. `superopt.search.recognition` does not find such functions. Here, the function
+and each operator with integer attributes are evaluated at the sizes of the model, on a tensor of distinct numbers. If the
+function only moves elements, equal values mean that the function equals the operator at these sizes. Functions with dynamic
+dimensions are evaluated for two choices of sizes.
 """
 
 from __future__ import annotations
@@ -30,15 +31,17 @@ SELECTING = frozenset({"max_pool", "max_pool1d", "maximum", "minimum", "reduce_m
 AVERAGING = frozenset({"add", "avg_pool", "avg_pool1d", "reduce_mean", "reduce_sum", "scale"})
 REARRANGING = MOVING | {"pad", "upsample"}
 OPERATORS = REARRANGING | SELECTING | AVERAGING
-"""The operators of the functions that are recognized."""
+"""The operators that a recognized function may contain."""
 KINDS = frozenset({"axis", "extent", "extents"})
-"""The kinds of attributes of operators that are recognized."""
+"""The kinds of attributes that a recognized operator may have."""
 SIZES = (12, 24, 36, 48, 60), (24, 12, 60, 36, 48)
-"""The sizes that dynamic dimensions get. Factors of a dimension, such as the block of a pixel shuffle, divide these sizes."""
+"""Two choices of sizes for the dynamic dimensions. Common factors of dimensions, such as block sizes, divide these sizes."""
 
 
 def rearrangements(state: State, gate: Gate, deadline: float = math.inf) -> dict[str, dict[Term, Term]]:
-    """Return terms of one operator that equal terms of the state, by the name of the step that replaces the terms.
+    """Find terms of the state that equal a single operator. Return a mapping from the names of steps to replacements.
+
+    The replacements of a step are a mapping from terms of the state to terms of a single operator.
 
     Args:
         state: The output terms.
@@ -59,7 +62,7 @@ def rearrangements(state: State, gate: Gate, deadline: float = math.inf) -> dict
 
 
 def _arithmetic(*terms: Term) -> frozenset[str]:
-    """Return the operators of the terms that do more than move elements."""
+    """Return the names of the operators in the terms, except operators that only move or repeat elements."""
     return frozenset(part.op for part in subterms(*terms) if not part.is_variable) - REARRANGING
 
 
@@ -70,9 +73,10 @@ def _is_target(spec: Operator) -> bool:
 
 
 def _functions(state: State) -> Iterator[tuple[Term, Term]]:
-    """Yield each term of the state that rearranges or pools a single tensor, with the tensor, results before their operands.
+    """Yield a pair (tensor, term) for each term of the state that rearranges or pools a single tensor, users before operands.
 
-    A term may be a function of several tensors that depend on each other. The longest function comes first.
+    A term may be a function of a tensor, and also of another tensor that is computed from the first tensor. The longest
+    function comes first.
     """
     sources: dict[Term, frozenset[Term]] = {}
     for term in subterms(*state, constants=False):
@@ -90,7 +94,7 @@ def _functions(state: State) -> Iterator[tuple[Term, Term]]:
 
 @functools.lru_cache(maxsize=1 << 12)
 def _equal(term: Term, x: Term, targets: tuple[str, ...]) -> Term | None:
-    """Return a term of one of the operators `targets` on `x` that equals the term, or None if there is none."""
+    """Return one of the operators `targets`, applied to `x`, that equals the term, or None if no operator equals it."""
     sizes = _bindings(term)
     if term.rank != x.rank or term.shape == x.shape:
         return None
@@ -111,14 +115,17 @@ def _equal(term: Term, x: Term, targets: tuple[str, ...]) -> Term | None:
 
 
 def _bindings(term: Term) -> list[dict[Atom, int]]:
-    """Return the sizes of dynamic dimensions at which terms are compared: none if there is no dynamic dimension."""
+    """Return the choices of sizes of the term's dynamic dimensions at which the term is compared with operators.
+
+    If the term has no dynamic dimension, the only choice is an empty dict.
+    """
     extents = (extent for part in subterms(term) for extent in part.shape if isinstance(extent, Size))
     atoms = [*dict.fromkeys(atom for extent in extents for atom in sorted(extent.atoms(), key=str))]
     return [dict(zip(atoms, itertools.cycle(numbers), strict=False)) for numbers in (SIZES if atoms else SIZES[:1])]
 
 
 def _values(term: Term, x: Term, sizes: Mapping[Atom, int]) -> Array:
-    """Return the values of a term on a tensor of distinct integers and on two random tensors, along the last axis.
+    """Return the values of a term on a tensor of distinct integers and on two random tensors, stacked along the last axis.
 
     Raises:
         ShapeError: The term is not defined at these sizes, or has too many elements.
@@ -144,7 +151,7 @@ def _are_equal(one: Array, other: Array) -> bool:
 
 
 def _numbers(shape: Shape, sizes: Mapping[Atom, int]) -> tuple[int, ...]:
-    """Return the shape at these sizes of the dynamic dimensions.
+    """Return the shape with these sizes in place of the dynamic dimensions.
 
     Raises:
         ShapeError: An extent is not a positive number at these sizes.
@@ -158,7 +165,7 @@ def _numbers(shape: Shape, sizes: Mapping[Atom, int]) -> tuple[int, ...]:
 
 @functools.lru_cache(maxsize=1 << 10)
 def _applications(name: str, x: Term, shape: Shape, sizes: tuple[tuple[Atom, int], ...]) -> tuple[Term, ...]:
-    """Return the operator applied to `x`, with each plausible choice of attributes for which the result has this shape."""
+    """Return the operator applied to `x` with each plausible choice of attributes, where the result has the shape `shape`."""
     spec, found = registry()[name], list[Term]()
     for choice in _choices(spec, x.rank, _plausible(_numbers(x.shape, dict(sizes)), _numbers(shape, dict(sizes)))):
         try:
@@ -171,7 +178,7 @@ def _applications(name: str, x: Term, shape: Shape, sizes: tuple[tuple[Atom, int
 
 
 def _plausible(before: Sequence[int], after: Sequence[int]) -> list[int]:
-    """Return integers that the attributes of an operator may have that changes the first shape to the second shape."""
+    """Return plausible integer attributes of an operator that turns the shape `before` into the shape `after`."""
     found = {0: None, 1: None, 2: None, 3: None}
     for one, other in zip(reversed(before), reversed(after), strict=False):
         low, high = sorted((one, other))
@@ -183,7 +190,8 @@ def _plausible(before: Sequence[int], after: Sequence[int]) -> list[int]:
 def _choices(spec: Operator, rank: int, numbers: Sequence[int]) -> Iterator[dict[str, Attribute]]:
     """Yield choices of the operator's attributes.
 
-    One attribute that is a tuple is chosen freely. Every other tuple equals this tuple, or contains only zeros, ones or twos.
+    One attribute that is a tuple is chosen freely. Every other tuple equals this tuple, or contains only zeros, only ones or
+    only twos.
     """
     lengths = _tuple_lengths(spec, rank)
     for free in lengths or [""]:
@@ -207,7 +215,7 @@ def _choices(spec: Operator, rank: int, numbers: Sequence[int]) -> Iterator[dict
 
 @functools.cache
 def _tuple_lengths(spec: Operator, rank: int) -> dict[str, int]:
-    """Return the lengths of the attributes that are tuples without a default, for an operand of this rank.
+    """Return a mapping from each tuple attribute without a default value to its length, for an operand of this rank.
 
     The result is empty if the operator has no such attribute, or is not defined for the rank.
     """
@@ -231,7 +239,11 @@ def _uniform(length: int) -> list[tuple[int, ...]]:
 
 
 def _tuples(length: int, numbers: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Yield tuples of this length: two numbers for the last two axes, and for both ends of an axis or for one end."""
+    """Yield each tuple of this length that ends with two of the numbers and is otherwise zero.
+
+    A tuple of length 4 may describe both ends of two axes, such as the padding before and after each axis. For length 4, tuples
+    that contain the two numbers at both ends, or only at the first end, are yielded too.
+    """
     for pair in itertools.product(numbers, repeat=min(length, 2)):
         yield (0,) * (length - len(pair)) + pair
         if length == 4:

@@ -3,11 +3,12 @@
 Exporters write a function in many ways, such as `x * clip(x + 3, 0, 6) / 6` for hard swish. A subterm whose only run-time
 operand is `x` is a function of `x`. The function is compared with each operator of one operand, on values that distinguish
 functions: ordinary values, magnitudes from 1e-12 to 1e6, and values near each number in the subterm, where a piecewise function
-may bend. The function may also be a multiple of the operator's result, or have an additional factor and bias that are weights.
+may have a breakpoint. The function may also be a multiple of the operator's result, or have an additional factor and bias that
+are weights.
 
 The numbers of an exported model are rounded to float32. Therefore, values are compared in float64 up to the effect of this
-rounding. If the functions are equal, they give a rule for all sizes, which is matched and filtered by the gate like every other
-fusion. `superopt verify` tests both sides of each step again.
+rounding. Two equal functions give a rule for tensors of all sizes. Like every fusion, the rule is matched, and the gate (the
+filter for the floating-point mode) decides which matches are used. `superopt verify` tests both sides of each step again.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ ROOTS = frozenset({"power", "reciprocal", "rsqrt", "sqrt"})
 
 
 def recognized_rules(state: State, names: Iterable[str], deadline: float = math.inf) -> tuple[Rule, ...]:
-    """Return rules that replace subterms of the state by single operators that compute the same functions, largest first.
+    """Return rules that replace subterms of the state by single operators that compute the same functions.
+
+    Rules for larger subterms come first.
 
     Args:
         state: The output terms.
@@ -190,11 +193,11 @@ class _Generalized:
 
 
 def _functions_of(operand: Term, state: State) -> Iterator[tuple[Term, Function]]:
-    """Yield the subterms of the state whose only run-time operand is `operand`, each with its function of one tensor.
+    """Yield each subterm of the state whose only run-time operand is `operand`, with the function that computes the subterm.
 
     In a sum or product, the operands that depend only on `operand` form one function. A function is left out if its last step
     multiplies by a weight or adds a weight, or if its first steps multiply by constants or add constants. In these cases, the
-    other steps form a function of a different tensor, which is examined instead.
+    function that consists of the remaining steps is examined instead.
     """
     general = _Generalized(operand)
     inside = {operand}
@@ -216,12 +219,12 @@ def _functions_of(operand: Term, state: State) -> Iterator[tuple[Term, Function]
 
 
 def _is_affine_step(term: Term) -> bool:
-    """Return whether a term of the model multiplies one run-time term by a constant, or adds a constant."""
+    """Return whether a term of the model multiplies one run-time term by a constant, or adds a constant to it."""
     return term.op == "scale" or (term.op in {"add", "mul", "sub"} and sum(not arg.constant for arg in term.args) == 1)
 
 
 def _is_affine(term: Term) -> bool:
-    """Return whether the term multiplies one operand by a constant, or adds a constant."""
+    """Return whether the term multiplies one operand by a constant, or adds a constant to it."""
     moving = [arg for arg in term.args if not (arg.constant or _is_weight(arg))]
     return term.op == "scale" or (term.op in {"add", "mul", "sub"} and len(moving) == 1)
 
@@ -237,9 +240,11 @@ def _is_weight(term: Term) -> bool:
 
 @functools.lru_cache(maxsize=1 << 14)
 def _starts_affine(term: Term) -> bool:
-    """Return whether a function of `x` reads `x` only in a chain of two affine steps, or of three if all constants are numbers.
+    """Return whether a function of `x` reads `x` only through a chain of affine steps.
 
-    The attributes of an operator such as HardSigmoid can express two steps with numbers.
+    An affine step multiplies by a constant or adds a constant. The chain must have two steps, or three steps if all constants
+    are numbers. Two steps with numbers are not enough, because the attributes of an operator such as HardSigmoid can express
+    them.
     """
     users: dict[Term, list[Term]] = {}
     for part in subterms(term):
@@ -263,7 +268,7 @@ def _function(general: _Generalized, made: Term) -> Function:
 
 @functools.lru_cache(maxsize=4)
 def _users(state: State) -> Mapping[Term, Sequence[Term]]:
-    """Return, for each run-time term, the terms that depend on it, arguments before users.
+    """Return a mapping from each run-time term to the terms that depend on it, arguments before users.
 
     The search for these terms ends after `SEARCH.max_recognized_terms` terms.
     """
@@ -332,8 +337,8 @@ def _kind(term: Term) -> Kind:
 def _are_alike(one: Kind, other: Kind) -> bool:
     """Return whether terms of two kinds may be equal functions.
 
-    If a kind contains transcendental functions, it is enough that both kinds share one of them, because terms with
-    transcendental functions have many equivalent forms.
+    If a kind contains transcendental functions, it is enough that the two kinds have one such function in common, because terms
+    with transcendental functions have many equivalent forms.
     """
     return bool(one[0] & other[0]) if one[0] or other[0] else one == other
 
@@ -375,7 +380,7 @@ def _samples(rank: int, numbers: tuple[float, ...] | None = None) -> Array:
 
 
 def _near(numbers: Sequence[float]) -> tuple[float, ...]:
-    """Return magnitudes near which a piecewise function with these numbers may bend."""
+    """Return magnitudes near which a piecewise function with these numbers may have a breakpoint."""
     pairs = [*itertools.product(numbers, numbers)]
     combined = {*numbers, *(a / b for a, b in pairs if b), *(a * b for a, b in pairs), *(a + b for a, b in pairs)}
     combined |= {(a + b) / c for a, b in pairs[: SEARCH.max_number_pairs] for c in numbers if c}
@@ -434,10 +439,10 @@ class _RoundedNumbers(_Randomized):
 
 
 def _rounding_errors(term: Term, x: Array, weights: Sequence[tuple[str, Shape]], values: Array) -> Array:
-    """Return a bound on the effect of rounding on the values of a function's term, from random roundings.
+    """Return a bound on the effect of rounding on the values of a function's term, estimated from random roundings.
 
-    Results are rounded to float64, and numbers of the model to float32. The rounding of numbers moves the places where a
-    piecewise function bends.
+    Results are rounded to float64, and numbers of the model to float32. The rounding of numbers moves the breakpoints of a
+    piecewise function.
     """
 
     def spread(kind: type[_Randomized]) -> Array:
@@ -456,11 +461,12 @@ def _integer(extent: Extent) -> int:
 
 
 def _agree(one: Array, other: Array, scale: Array) -> bool:
-    """Return whether values agree up to the rounding of numbers to float32, wherever `one` is finite.
+    """Return whether two arrays agree up to the rounding of numbers to float32, wherever `one` is finite.
 
-    In draws with a magnitude of at least `SEARCH.min_overflow_magnitude`, a definition may overflow where a kernel does not.
-    There, values are compared only where both are finite. Constant values never agree, because they do not identify a function.
-    Small differences, relative to the samples, are allowed here: `_Comparison.agrees` decides whether rounding explains them.
+    In draws with a magnitude of at least `SEARCH.min_overflow_magnitude`, a definition may overflow where a kernel does not. In
+    these draws, values are compared only where both are finite. Constant values never agree, because they do not identify a
+    function. Differences that are small relative to the samples are allowed. `_Comparison.agrees` decides whether rounding
+    explains these differences.
     """
     if one.shape != other.shape:
         return False
@@ -474,7 +480,7 @@ def _agree(one: Array, other: Array, scale: Array) -> bool:
 
 
 def _scaled(function: Function, found: Mapping[Term, Rule]) -> tuple[str, Term] | None:
-    """Return the operator and the equal term if the function is a multiple of a function that has a rule."""
+    """Return an operator's name and an equal term if the function is a multiple of a function that has a rule, else None."""
     term = function.term
     rule = found.get(term.args[0]) if term.op == "scale" else None
     if rule is None:
@@ -489,9 +495,10 @@ def _scaled(function: Function, found: Mapping[Term, Rule]) -> tuple[str, Term] 
 
 @functools.lru_cache(maxsize=1 << 14)
 def _equal(function: Function, targets: tuple[str, ...]) -> tuple[str, Term] | None:
-    """Return the first operator of `targets` that computes the function, and the equal term, perhaps with a factor and a bias.
+    """Return the first operator of `targets` that computes the function, and the term that applies the operator.
 
-    Values are compared on the same samples for all functions first, and then on samples near the function's numbers.
+    The term may also contain a factor and a bias. The result is None if no operator computes the function. Values are compared
+    first on samples that all functions share, and then on samples near the function's numbers.
     """
     term = function.term
     size = _operators(term)
@@ -544,9 +551,9 @@ class _Comparison:
         return cls(function.term, numbers, function.weights, x, values, scale)
 
     def agrees(self, whole: Term) -> bool:
-        """Return whether a term has the same values, up to the rounding of numbers to float32 and of results to float64.
+        """Return whether a term equals the function, up to the rounding of numbers to float32 and of results to float64.
 
-        Rounding to float64 matters for forms that add 1 to a value near -1, such as GELU far below zero.
+        Rounding to float64 matters for forms that add 1 to a value near -1, such as GELU at inputs far below zero.
         """
         own = _values(whole, self.x, self.weights)
         if not _agree(self.values, own, self.scale):
@@ -565,7 +572,7 @@ class _Comparison:
         return _rounding_errors(self.term, self.x, self.weights, self.values)
 
     def completed(self, plain: Term) -> Term | None:
-        """Return the function as the operator's result `plain`, perhaps with a factor and a bias.
+        """Return a term that computes the function: the operator's result `plain`, with a factor and a bias if necessary.
 
         Return None if the function cannot be expressed in this way.
         """
@@ -613,7 +620,7 @@ def _applications(
 ) -> Iterator[Term]:
     """Yield the operator applied to the function's operand, with each plausible choice of attributes.
 
-    Real attributes are 0, numbers of the function, or quotients of two of them.
+    A real attribute is its default value, 0, a number in the function, or a quotient of two numbers in the function.
     """
     quotients = [a / b for a in numbers for b in numbers if b and a != b]
     axes = range(-1, -1 - function.operand.rank, -1)
@@ -659,7 +666,7 @@ class _Choices(Floats):
 
 @functools.cache
 def _has_plain_attributes(name: str) -> bool:
-    """Return whether the operator's definition uses its real attributes without computing with them."""
+    """Return whether the operator's definition uses the operator's real attributes without computing with them."""
     spec, x = registry()[name], _samples(2)
     choices = [[0.25 + place for place in range(len(spec.parameters))], [0.75 + place for place in range(len(spec.parameters))]]
     try:
@@ -672,9 +679,10 @@ def _has_plain_attributes(name: str) -> bool:
 
 
 def _plausible(spec: Operator, every: Sequence[Sequence[Attribute]], x: Array, values: Array) -> list[int]:
-    """Return the indices of the choices of real attributes that may make the operator proportional to the given values.
+    """Return the indices of the choices in `every` for which the operator may be proportional to `values`.
 
-    All choices are evaluated at once. If the operator's definition computes with an attribute, no choice is found.
+    A choice gives all real attributes of the operator. All choices are evaluated at once. If the operator's definition computes
+    with an attribute, no choice is found.
     """
     count = len(every)
     arrays = {

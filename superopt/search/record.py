@@ -18,7 +18,7 @@ from superopt.search.backtracking import SearchResult
 
 
 def record_terms_as_json(terms: Sequence[Term]) -> tuple[list[Json], Callable[[Term], int]]:
-    """Return the nodes of all terms, operands before users, and a function that returns the position of a term's node.
+    """Convert terms to JSON nodes. Return the nodes, operands before users, and a function from a term to its node's position.
 
     A node is a JSON list of an operator, the positions of the operands, and the attributes.
     """
@@ -35,7 +35,7 @@ def result_to_json(found: SearchResult) -> Json:
 
 
 def result_from_json(record: Json) -> SearchResult:
-    """Return the search result from its JSON values."""
+    """Return the search result that JSON values from `result_to_json` represent."""
     parts = json_object(record)
     terms = terms_from_nodes(parts["nodes"])
     steps = _restored(parts["steps"], terms)
@@ -51,7 +51,7 @@ def steps_recorded(steps: Sequence[Step]) -> Json:
 
 
 def steps_restored(record: Json) -> tuple[Step, ...]:
-    """Return the steps from their JSON values."""
+    """Return the steps that JSON values from `steps_recorded` represent."""
     parts = json_object(record)
     return _restored(parts["steps"], terms_from_nodes(parts["nodes"]))
 
@@ -67,7 +67,7 @@ def _steps(steps: Sequence[Step], outputs: State) -> tuple[list[Json], Callable[
 
 
 def terms_from_nodes(nodes: Json) -> list[Term]:
-    """Return the terms from nodes that `record_terms_as_json` returned, in the same order."""
+    """Return the terms that the nodes from `record_terms_as_json` represent, in the same order."""
     terms: list[Term] = []
     for op, operands, attributes in map(json_list, json_list(nodes)):
         values = {name: _attribute(value) for name, value in json_object(attributes).items()}

@@ -5,9 +5,10 @@ the values of the weights, because the gate (the filter for the mode) reads boun
 step was permitted for different weights. Each step is therefore derived anew with the gate for the present weights:
 
 - The rule of a step is matched again at each replaced term, and the gate must permit the match.
-- A recognized operator is recognized again, and the rule that results is matched in the same way.
+- A recognized operator is recognized again, and the resulting rule is matched in the same way.
 - The search for unrolled recurrences and padded tensors is repeated, and must find the recorded terms.
-- A corrected mutant is judged again, and the gate must permit equal polynomials in the mutant's operands to be exchanged.
+- A corrected mutant (a cheaper term that replaces an operator) is judged again. The gate must permit the operator to be
+  replaced by an equal polynomial in its operands.
 """
 
 from __future__ import annotations
@@ -54,9 +55,8 @@ class StepReplay:
     def refusal(self, start: State, steps: Sequence[Step], after: State, gate: Gate) -> str:
         """Return why the steps from the terms `start` to the terms `after` must not be repeated.
 
-        The result is an empty text if the steps may be repeated.
-
-        The gate is the filter for the floating-point mode, with facts about the present weights.
+        The result is an empty text if the steps may be repeated. The gate is the filter for the floating-point mode, with facts
+        about the present weights.
         """
         state, following = start, list[Step]()
         for step, then in zip(steps, _states(start, steps), strict=False):
@@ -79,7 +79,7 @@ class StepReplay:
 
     @functools.cached_property
     def _every(self) -> RuleSet:
-        """The rule set that a search uses. Algorithms and mutants are matched separately."""
+        """The rule set that a search uses. Rules for algorithms and rules for mutants are matched separately."""
         mutants = [rule for rule in self._stored if rule.family == MUTANTS]
         algorithms = [rule for rule in self._stored if is_fast_algorithm_rule(rule)]
         apart = {rule.name for rule in (*algorithms, *mutants)}
@@ -127,9 +127,9 @@ class StepReplay:
 
 
 def _is_of_one_operator(rule: Rule) -> bool:
-    """Return whether the rule replaces one operator on any operands by a different algorithm or by a mutant.
+    """Return whether the rule replaces a single operator, applied to variables, by a different algorithm or by a mutant.
 
-    A search admits such a rule, like a corrected mutant, if the values of the operands are bounded.
+    A mutant is a cheaper term. A search admits such a rule, like a corrected mutant, if the values of the operands are bounded.
     """
     known = rule.family == MUTANTS or is_fast_algorithm_rule(rule)
     return known and all(arg.is_variable for equation in rule.equations for root in equation.left for arg in root.args)
@@ -158,10 +158,10 @@ def derives(rules: RuleSet, step: Step, live: Sequence[Term]) -> bool:
 
 
 def _results(rules: RuleSet, root: Term, live: Sequence[Term]) -> Iterator[list[tuple[Term, Term]]]:
-    """For each match whose first replaced term is `root`, yield the pairs of a replaced term and its new term.
+    """For each match whose first replaced term is `root`, yield a list of pairs (replaced term, new term).
 
-    If a chain of reshapes and transposes that keeps the order of elements ends at `root`, also yield the pair of `root` and the
-    reshape that replaces the chain.
+    If a chain of reshapes and transposes that keeps the order of elements ends at `root`, also yield a list with one pair:
+    `root` and the reshape that replaces the chain.
     """
 
     def candidates(op: str) -> list[Term]:
@@ -202,7 +202,7 @@ def _pairs(step: Step) -> list[tuple[Term, Term]]:
 
 
 def _states(start: State, steps: Sequence[Step]) -> Iterator[State]:
-    """Yield the state after each step, and stop before a step whose replacements are ill-typed."""
+    """Yield the state after each step, and stop before a step whose replacements have shapes that do not fit."""
     try:
         yield from states(start, steps)
     except ShapeError:

@@ -1,10 +1,10 @@
 """Replace unrolled recurrences by operators such as LSTM, by applying the operators' definitions backwards.
 
-A definition gives the states after one step of a recurrence. If the linear form of the definition matches terms of the model,
-these terms are a step of a recurrence. A run is a sequence of steps with the same weights, where each step begins with the
-states that the previous step ends with. The operator, applied to the elements of the run, gives the states of the run by
-definition. So these states are replaced by parts of the operator's result. The search needs only the definition, so it
-recognizes every operator that is defined by a recurrence.
+A definition gives the states after one step of a recurrence. If the linear form of the definition (with sums outermost) matches
+terms of the model, these terms are a step of a recurrence. A run is a sequence of steps with the same weights, where each step
+begins with the states that the previous step ends with. By definition, the operator computes the states of the run from the
+sequence elements that the run reads. So these states are replaced by parts of the operator's result. The search needs only the
+definition, so it recognizes every operator that is defined by a recurrence.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from superopt.speclib.recurrence import Recurrence, recurrences
 FIXED = frozenset({"mul", "sigmoid", "tanh"})
 """Operators that rewriting to linear form (see `LinearForms`) neither adds nor removes.
 
-A model that contains consecutive steps of a recurrence contains at least as many of these operators as the steps.
+If the unrolled steps of a recurrence contain one of these operators n times, the model contains the operator at least n times.
 """
 RANKS = (2, 3)
 """The ranks of a recurrence's state in a model. All axes before the last axis count as one axis of rows."""
@@ -58,8 +58,8 @@ def reroll_recurrences(start: State, rules: RuleSet) -> tuple[State, tuple[Step,
     """Replace unrolled recurrences in the state by operators such as LSTM, and return the new state and the steps.
 
     Recurrences are replaced one after the other. Stacked layers are replaced too, because the operator of the first layer makes
-    the sequence that the second layer reads. The state is returned unchanged if an extent is dynamic. It is returned unchanged
-    in the precise floating-point mode too, because the operator sums in a different order.
+    the sequence that the second layer reads. The state is returned unchanged if an extent is dynamic. In the precise
+    floating-point mode, the state is returned unchanged too, because the operator adds in a different order.
     """
     forms, sequences = LinearForms(rules), Sequences(rules)
     state, steps = start, list[Step]()
@@ -128,9 +128,10 @@ class _Roller:
                 self.users.setdefault(arg, set()).add(term)
 
     def replacements(self) -> dict[Term, Term]:
-        """Return replacements for the recurrence's states in the longest run, or an empty dict if there is no run.
+        """Return a mapping from the recurrence's states in the longest run to their replacements.
 
-        A run is a sequence of steps with the same weights. Among runs of equal length, the first run is used.
+        A run is a sequence of steps with the same weights. Among runs of equal length, the first run is used. If there is no
+        run, the mapping is empty.
         """
         run = max(filter(self._is_free, self._runs()), key=len, default=[])
         return self._rolled(run) if len(run) >= SEARCH.min_recurrence_steps else {}
@@ -165,10 +166,10 @@ class _Roller:
         return True
 
     def _only_passed_on(self, stage: Stage, following: Stage) -> bool:
-        """Return whether the states that the recurrence step `stage` passes to the next step `following` are used nowhere else.
+        """Return whether only two recurrence steps, `stage` and the next step `following`, use the states between them.
 
-        The terms that `stage` computes from these states must not be used elsewhere either. Only the first of the states may be
-        used elsewhere.
+        The first of these states is an exception and may be used elsewhere. Terms that `stage` computes from the other states
+        must not be used elsewhere either.
         """
         inside = _between(stage)
         made = {*stage.after[1:]}
@@ -180,7 +181,7 @@ class _Roller:
         return all(twin not in self.state and self.users.get(twin, set()) <= own for twin in passed)
 
     def _rolled(self, run: Sequence[Stage]) -> dict[Term, Term]:
-        """Return replacements for the states of the recurrence steps in `run`.
+        """Return a mapping from the states of the recurrence steps in `run` to their replacements.
 
         Each replacement is a part of the result of an operator such as LSTM.
         """
@@ -244,8 +245,8 @@ def _outline(pattern: Term) -> tuple[tuple[str, Term], ...]:
     """Split a pattern at its shared terms, for matching one part after the other.
 
     A shared term occurs more than once in the pattern. The result starts with the pattern, in which named variables stand for
-    the shared terms. Each shared term follows with its name. The operands of a shared sum are then matched only once, and are
-    the same wherever the sum occurs.
+    the shared terms. The shared terms follow, each with the name of its variable. In this way, the operands of a shared sum are
+    matched only once, and are the same wherever the sum occurs.
     """
     inside = subterms(pattern)
     uses = Counter(a for term in inside for a in term.args)
@@ -307,7 +308,7 @@ def _patterns(recurrence: Recurrence) -> tuple[tuple[Term, ...], ...]:
 
 
 def _without(term: Term, operands: set[Term]) -> Term:
-    """Return the sum `term` of all operands except those in `operands`."""
+    """Return the sum `term` without the operands that are in `operands`."""
     rest = [a for a in term.args if a not in operands]
     return apply(term.op, *rest) if len(rest) > 1 else rest[0]
 
@@ -344,9 +345,9 @@ def _beside(parts: Sequence[Term]) -> Term:
 
 
 def _restacked(state: State, sequences: Sequences) -> Iterator[tuple[str, dict[Term, Term]]]:
-    """Yield replacements for concatenations of consecutive slices of one term, each with the last rule's name.
+    """For each concatenation of consecutive slices of one term, yield the name of a rule and the replacement.
 
-    A replacement transposes or reshapes the sliced term.
+    The replacement transposes or reshapes the sliced term. The rule is the last rule that joined slices.
     """
     live = run_time_terms(state)
     inner = {a for t in live if t.op == "concat" for a in t.args if a.op == "concat" and a["axis"] == t["axis"]}

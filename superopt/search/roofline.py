@@ -1,7 +1,7 @@
-"""The roofline estimate of a state's time, from arithmetic, memory traffic and kernel launches alone.
+"""The roofline estimate of a state's time, computed only from arithmetic, memory traffic and kernel launches.
 
-The estimate orders candidates before they are measured. The estimate also bounds the cost of a candidate relative to the state
-that the search started from.
+The estimate orders candidates before they are measured. Searches also use the estimate to skip candidates that are likely to be
+much slower than the start.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Machine:
     """The speed of a machine.
 
     Attributes:
-        operations: operations per second that kernels reach.
-        traffic: bytes per second that kernels reach.
+        operations: operations per second that kernels achieve.
+        traffic: bytes per second that kernels achieve.
         launch: seconds that a kernel launch takes.
         element: the size of an element in bytes.
         lanes: the number of channels that a grouped convolution computes at once.
@@ -90,10 +90,10 @@ def _taken_in(live: list[Term], state: tuple[Term, ...]) -> set[Term]:
 
 
 def _is_read_through(perm: tuple[int, ...]) -> bool:
-    """Return whether the permutation moves the first axis before or behind the last axis.
+    """Return whether the permutation moves the first axis to the place directly before or directly after the last axis.
 
     Matrix products can also read through a swap of the last two axes. This function returns False for the swap, so that the
-    swap has a cost. The operand of a swap is often a copy, which disappears when the transpose moves inwards.
+    swap has a cost. The operand of a swap is often a copy, which disappears when rules move the transpose below the copy.
     """
     first, *others = range(-len(perm), 0)
     return len(perm) > 2 and perm in ((*others[:-1], first, -1), (*others, first))
@@ -126,7 +126,7 @@ def _term(term: Term, machine: Machine) -> float:
 
 
 def _fullness(term: Term, lanes: int) -> float:
-    """Return the share of the vector lanes that one group's channels use in the convolution `term`.
+    """Return the share of the vector lanes that the channels of one group fill in the convolution `term`.
 
     The share is 1 if the term is not a convolution, has a single group, or has groups of one channel.
     """

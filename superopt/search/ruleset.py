@@ -154,7 +154,7 @@ class RuleSet:
         return self._parts[name].gated(self.gate)
 
     def gated(self, gate: Gate | None) -> RuleSet:
-        """Return a rule set with equal rules that gives only the matches that the gate permits.
+        """Return a rule set with the same rules that gives only the matches that the gate permits.
 
         A gate is the filter for a floating-point mode. The rule sets for different gates share the cached matches.
         """
@@ -214,7 +214,10 @@ class RuleSet:
                     )
 
     def _distinct(self, known: Iterable[tuple[Rule, Match]]) -> Iterator[tuple[str, Match]]:
-        """Yield the matches that the gate permits, with the names of their rules. Repeated replacements are left out."""
+        """Yield the matches that the gate permits, with the names of their rules.
+
+        If several matches have equal replacements, only the first of these matches is yielded.
+        """
         given: set[tuple[Term, ...]] = set()
         for rule, match in known:
             if match.replacements not in given and self._permits(rule, match):

@@ -51,11 +51,11 @@ def search_all(
         segments: the segments (parts of a model), each with the number of its runs in one run of the model.
         rules: the rules of the search.
         estimate: the estimated cost of a state.
-        measure: a function that returns, for a segment, the cost function that measures the segment's equivalents.
+        measure: a function that takes a segment, and returns the cost function that measures the segment's equivalents.
         deadline: the active time at which the search ends.
         limits: the limits of each search.
-        find: the search before the deadline.
-        on_timeout: the search after the deadline.
+        find: the function that searches a segment before the deadline.
+        on_timeout: the function that searches a segment after the deadline.
     """
     weight = {state: max(estimate(state), 1e-9) * runs for state, runs in segments.items()}
     waiting = sorted(segments, key=lambda state: -weight[state])

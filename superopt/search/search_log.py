@@ -25,7 +25,7 @@ class SearchLog:
         tried: The number of rewritten states of parts of the model that were estimated.
         measured: The number of rewritten states of parts of the model that were measured.
         improvements: For each improvement, the seconds since the start of the search, and the seconds per run that the best
-            result then saves according to the cost model.
+            result at that time saves according to the cost model.
     """
 
     def __init__(self, listener: Listener = ignore_progress, run_seconds: float = 0.0, budget: float = 0.0) -> None:
@@ -36,8 +36,9 @@ class SearchLog:
         self._latest = Progress("search")
         self._told = 0.0
         self._saved_by_models = self._saved_by_pass = self._saved_here = 0.0
-        """The seconds that the best finished pass saves, that the finished segments of the current pass save, and that the
-        current pass saves in total, including the best state of its unfinished segment.
+        """Seconds that are saved in one run. `_saved_by_models` belongs to the best finished pass. `_saved_by_pass` belongs to
+        the model before the current pass and to the finished segments of this pass. `_saved_here` also includes the best state
+        of the unfinished segment.
         """
 
     @property
@@ -92,8 +93,8 @@ class SearchLog:
     def counted_measure(self, measure: Cost, start: State, runs: float, *, whole: bool = True) -> Cost:
         """Return a cost function of a segment that calls `measure`, counts the measured states, and records improvements.
 
-        A search also measures operators alone. Their output shapes or inputs differ from those of `start`, so they are not
-        recorded as improvements.
+        A search also measures operators in isolation. Their output shapes or inputs differ from those of `start`, so they are
+        not recorded as improvements.
 
         Args:
             measure: The cost function of states that are equivalent to `start`.

@@ -66,12 +66,12 @@ class SegmentTask:
     limits: SearchLimits
 
     def restricted(self, gate: Gate, weights: Cost, room: float) -> SegmentTask:
-        """Return the task with rules limited by the gate, and with an infinite cost for states that must not be the result.
+        """Return the task with rules filtered by the gate, and with an infinite cost for inadmissible states.
 
-        The gate is the filter for the floating-point mode. A state must not be the result if its weights exceed the weights of
-        the start by more than `room` elements, or if the gate refuses a reordered sum in the state. Because of the infinite
-        cost, the search then returns the fastest of the other states. In the precise mode, a state that must not be the result
-        has an infinite estimate too, so that no path leads through this state.
+        The gate is the filter for the floating-point mode. A state is inadmissible if its weights exceed the weights of the
+        start by more than `room` elements, or if the gate rejects a reordered sum in the state. Because of its infinite cost,
+        an inadmissible state is never the result of the search. In the precise mode, an inadmissible state has an infinite
+        estimate too, so that no sequence of steps leads through the state.
         """
         most = weights(self.start) + room
 
@@ -94,7 +94,7 @@ class Batch:
 
     Attributes:
         find: The search method.
-        island: The island (a convex region of the model) that one of the segments is cut from.
+        island: The island (a convex region of the model) from which one of the segments is cut.
         measured: Measurements of segments of this element type.
         glanced: Quick measurements with warm caches, for searches for mutants (cheaper terms in place of operators).
         gates: For each segment, the filter of rule matches for the floating-point mode.
@@ -182,11 +182,11 @@ class SegmentSearch:
     ) -> Iterator[Gain]:
         """Search each distinct segment, and yield its gain (the search result for all copies of the segment).
 
-        A gain has no steps if no equivalent is cheaper, or if the segment cannot be timed or written as ONNX nodes. The weights
-        of all copies of a segment grow by at most `weight_budget` bytes. If the model's weights fit in the last-level cache,
-        alternative algorithms for operators must not make the weights too large for the cache, because all other nodes would
-        then take longer than measured. If `repeated` is True, a deadline ended an earlier search of the segments, and the
-        cached results of that search are not used.
+        A gain has no steps if no equivalent is cheaper, or if the segment cannot be timed or written as ONNX nodes. Together,
+        the weights of all copies of a segment grow by at most `weight_budget` bytes. If the model's weights fit in the
+        last-level cache, alternative algorithms for operators must not make the weights too large for the cache, because all
+        other nodes would then take longer than measured. If `repeated` is True, a deadline ended an earlier search of the
+        segments, and the cached results of that search are not used.
         """
         by_type: dict[str, list[Segment]] = {}
         for part in parts:
@@ -248,12 +248,12 @@ class SegmentSearch:
 
         The stages run in this order:
 
-        1. `restricted` applies the gate (the filter for the floating-point mode) and the weight budget. The key of the cache
-           contains both limits.
-        2. `_recall` looks in the cache before anything is measured. Cached results are already confirmed.
+        1. `restricted` applies the gate (the filter for the floating-point mode) and the weight budget. The gate and the weight
+           budget are part of the cache key.
+        2. `_recall` looks in the cache before anything is measured. Cached results have already been confirmed.
         3. For a whole island, `_recognize` replaces terms by single operators that compute the same functions.
         4. `_find` searches. Terms that compute nothing are removed first, because they prevent rules from matching.
-        5. For a whole island, `_fuse` and `_recognize` put single operators in place of terms that the search has made.
+        5. For a whole island, `_fuse` and `_recognize` put single operators in place of terms that the search has created.
         6. `_confirm` comes last, because it measures the gain of all steps together.
 
         If `in_time` is False, only the cache is used, and a segment that is not in the cache stays unchanged.
@@ -326,9 +326,9 @@ class SegmentSearch:
         )
 
     def _fuse(self, batch: Batch, task: SegmentTask, found: SearchResult) -> SearchResult:
-        """Return the search result with fusions, if `found` is the result for a whole island and fusions make it faster.
+        """Return `found` after the fusions that make it faster. Only the results of `search_island` are changed.
 
-        A fusion replaces a term by one operator that is defined as this term. Two sets of fusions are tried: all available
+        A fusion replaces a term by an operator whose definition equals the term. Two sets of fusions are tried: all available
         fusions, and only the fusions to ONNX Runtime's own operators.
         """
         if batch.find is not search_island:
@@ -338,9 +338,9 @@ class SegmentSearch:
         return min((found, *(with_fusions(found, some, faster=faster) for some in fusions)), key=lambda f: f.after)
 
     def _recognize(self, batch: Batch, task: SegmentTask, found: SearchResult, stated: Sequence[Rule]) -> SearchResult:
-        """Return the search result with terms of a whole island replaced by single operators, if this makes the island faster.
+        """Replace terms of a whole island by single operators where this makes the island faster, and return the new result.
 
-        The fusions in `stated` are tried too.
+        The fusions in `stated` are tried too. If `search_island` did not find the result `found`, it is returned unchanged.
         """
         if batch.find is not search_island:
             return found
@@ -356,7 +356,7 @@ class SegmentSearch:
     def _confirm(self, batch: Batch, task: SegmentTask, found: SearchResult) -> SearchResult:
         """Return the search result if a second measurement confirms the gain, and a result with the unchanged start otherwise.
 
-        A result in which the gate refuses a reordered sum is not confirmed.
+        A result in which the gate rejects a reordered sum is not confirmed.
         """
         gate = batch.gates[task.start]
         if not found.steps or (not gate.rounds_otherwise(found.outputs) and self._stands(task.start, found, batch.measured)):
@@ -364,7 +364,10 @@ class SegmentSearch:
         return replace(found, outputs=task.start, steps=(), after=found.before)
 
     def _inadmissible(self, states: Iterable[State]) -> dict[State, str]:
-        """Return the states that cannot be searched, each with the reason, such as a shape that does not fit at some size."""
+        """Return a mapping from each state that cannot be searched to the reason.
+
+        An example of a reason is a shape that does not fit at some size of a dynamic dimension.
+        """
         found: dict[State, str] = {}
         for state in states:
             try:
@@ -378,8 +381,8 @@ class SegmentSearch:
     def contrib_potential_seconds(self, parts: Sequence[Segment], seconds: float) -> float:
         """Return the seconds that ONNX Runtime's own operators would save in one run of the model.
 
-        The first of the `sizings` gives the sizes of the dynamic dimensions. A fusion replaces a term by one of these
-        operators. Fusions that are not examined within `seconds` do not count. Results are stored in the time cache.
+        A fusion replaces a term by one of these operators. Fusions that are not examined within `seconds` do not count. The
+        first of the `sizings` gives the sizes of the dynamic dimensions. Results are stored in the time cache.
         """
         rules, total, deadline = RuleSet(contrib_fusions()), 0.0, active_time() + seconds
         for part in parts:
@@ -410,11 +413,11 @@ class SegmentSearch:
     def _fusion_faster(
         self, measured: Measured, everywhere: Sequence[DimBinding], measure: Cost, deadline: float = math.inf
     ) -> Callable[[State, State], float]:
-        """Return a function that returns the speedup of a second state over a first state, or 0 after the deadline.
+        """Return a function that returns the speedup of the second state over the first state, or 0 after the deadline.
 
         If the first state takes at least `COMPARISON.long_run_seconds`, the speedup is the quotient of the two costs. Otherwise
-        both states are timed as a whole. States that take longer are not timed as a whole, because the timing would take long,
-        and because their kernels take much longer than the overhead between kernels.
+        both states are timed as a whole. A slow state is not timed as a whole, because the timing would take long, and because
+        the overhead between kernels is small compared with the times of its kernels.
         """
 
         def faster(before: State, after: State) -> float:
@@ -430,7 +433,7 @@ class SegmentSearch:
         return faster
 
     def _faster(self, measured: Measured, everywhere: Sequence[DimBinding], before: State, after: State) -> float:
-        """Return the smallest speedup of `after` over `before` for any of the `sizings`, or 0 if a state cannot be run.
+        """Return the smallest speedup of `after` over `before` among all `sizings`, or 0 if a state cannot be run.
 
         The `sizings` give sizes to the dynamic dimensions.
         """
@@ -473,18 +476,18 @@ class SegmentSearch:
         return known and self._pays(state, found.outputs, measured) and self._holds(state, found, measured)
 
     def _pays(self, before: State, after: State, measured: Measured) -> bool:
-        """Return whether `after` is at most as slow as `before` for all `sizings` (sizes for the dynamic dimensions)."""
+        """Return whether `after` takes at most as long as `before` for all `sizings` (sizes for the dynamic dimensions)."""
         if len(self.sizings) == 1:
             return True
         pairs = ((self._at(before, s), self._at(after, s)) for s in self.sizings)
         return all(measured.seconds(late, early) <= measured.seconds(early, early) for early, late in pairs)
 
     def _holds(self, before: State, found: SearchResult, measured: Measured) -> bool:
-        """Return whether a second measurement confirms the gain for one of the `sizings` (sizes for the dynamic dimensions).
+        """Return whether a second measurement confirms the gain for at least one of the `sizings`.
 
-        A second measurement is needed because the search measured each state by itself. No second measurement is made if the
-        result computes nothing at run time. If the start takes long, a large predicted speedup is accepted, and a tiny
-        predicted speedup is rejected, without a second measurement.
+        The `sizings` give sizes to the dynamic dimensions. A second measurement is needed because the search measured each
+        state separately. No second measurement is made if the result computes nothing at run time. If the start takes long, a
+        large predicted speedup is accepted, and a tiny predicted speedup is rejected, without a second measurement.
         """
         if not run_time_terms(found.outputs):
             return True
@@ -500,10 +503,10 @@ class SegmentSearch:
         )
 
     def _measure(self, measured: Measured, everywhere: Sequence[DimBinding], start: State) -> Cost:
-        """Return a function that measures the seconds of a state that is equivalent to `start`, in turns with `start`.
+        """Return a function that returns the seconds of an equivalent of `start`, timed alternately with `start`.
 
-        The seconds for all `sizings` (sizes for the dynamic dimensions) are added. The sum is infinite if a state cannot be
-        run.
+        The seconds for all `sizings` (sizes for the dynamic dimensions) are added. The sum is infinite if the equivalent cannot
+        be run.
         """
 
         def seconds(state: State) -> float:
@@ -518,7 +521,7 @@ class SegmentSearch:
 
 
 def machine(clock: Clock) -> roofline.Machine:
-    """Return the speeds of the clock's device, for estimates: operations per second, bytes per second, and launch seconds.
+    """Return the speeds of the clock's device, for estimates: operations per second, bytes per second, and seconds per launch.
 
     A device without measured speeds gets the default speeds of its provider.
     """

@@ -27,7 +27,7 @@ from superopt.search.schedule import states
 from superopt.search.vanish import remove_vanishing
 
 Runs: TypeAlias = "Mapping[Scope, float]"
-"""The number of runs of each body (subgraph of a control-flow operator) in one run of the model. Other bodies run once."""
+"""The number of runs of each body (subgraph of a control-flow operator) in one run of the model. Bodies not listed run once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,8 +73,8 @@ class Gain:
         found: The search result.
         steps: The seconds that each step of the search result saves.
         bytes: The growth of the model's weights. Negative if the weights shrink.
-        share_in_context: The saving in the whole model as a share of the saving of the segments alone. The two savings differ
-            if ONNX Runtime fuses the segments' nodes with other nodes, or converts layouts around the segments.
+        share_in_context: The saving in the whole model as a share of the saving of the segments in isolation. The two savings
+            differ if ONNX Runtime fuses the segments' nodes with other nodes, or converts layouts around the segments.
     """
 
     copies: tuple[Segment, ...]
@@ -123,8 +123,8 @@ class Gain:
 def segments(chart: Chart, runs: Runs, *, between: bool = False) -> list[Segment]:
     """Cut all islands (convex regions of the model) into windows of consecutive nodes, and return the windows as segments.
 
-    Islands that never run are left out. If `between` is True, different windows are returned, inside of which the cuts between
-    the usual windows lie.
+    Islands that never run are left out. If `between` is True, the windows are shifted, so that the cuts between the usual
+    windows lie inside the shifted windows.
     """
     return [
         Segment.of(chart.island(nodes), runs)
@@ -141,7 +141,7 @@ def whole_islands(chart: Chart, runs: Runs) -> list[Segment]:
 def running_islands(chart: Chart, runs: Runs) -> list[Island]:
     """Return the islands (convex regions) of the model, except islands in control-flow bodies that never ran.
 
-    Changes in such a body could not be measured or checked.
+    Changes in a body that never ran could not be measured or checked.
     """
     return [island for island in chart.islands() if runs.get(island.scope, 1.0)]
 
@@ -150,7 +150,8 @@ def relower(parts: Iterable[Segment], rules: Sequence[Rule], mode: FpMode = FpMo
     """Return, for each segment (part of a model), a search result whose terms are the segment's own terms.
 
     Applying the results to the model generates the nodes of the segments anew from these terms. A term is left out if a rule
-    proves that it equals one of its operands, as for `x + zeros`, unless this merges sums that must keep their rounding.
+    proves that it equals one of its operands, as for `x + zeros`, unless leaving out the term merges sums that must keep their
+    rounding.
     """
     known, found = RuleSet(rules), list[Gain]()
     for part in parts:

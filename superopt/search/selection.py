@@ -25,7 +25,7 @@ from superopt.search.segments import Gain, Passes, unsearched
 from superopt.speclib.recurrence import recurrences
 
 REGROUPED = frozenset({FpFlag.REASSOC, FpFlag.CONTRACT})
-"""The floating-point flags (freedoms to change rounding) of a step that sums in a different order."""
+"""The floating-point flags (freedoms to change rounding) of a step that adds in a different order."""
 
 
 def weight_budget(weights: int, growth: float | None) -> float:
@@ -33,7 +33,7 @@ def weight_budget(weights: int, growth: float | None) -> float:
 
     Args:
         weights: The bytes of the model's weights.
-        growth: The share of `weights` by which the weights may grow, or None for the default share.
+        growth: The share of `weights` by which the weights may grow, or None for the default growth.
     """
     share = (
         max(
@@ -65,9 +65,9 @@ def fallback_choices(passes: Passes, relowered: tuple[Gain, ...] = (), others: S
     """Yield sets of gains to try in turn. Smaller sets are fallbacks if a larger set turns out not to be faster.
 
     A gain is the search result for one part of the model. A pass is one search over the whole model. The first choice contains
-    all gains of `passes`, and each item of `others` is a further choice. The next choices are `relowered` alone, the gains of
-    the first pass, the half of these gains that saves the most, half of that half, and so on. A pass depends on the passes
-    before it. The gains of one pass are independent of each other. All choices contain `relowered`.
+    all gains of `passes`, and each item of `others` is a further choice. The next choices are `relowered` without other gains,
+    the gains of the first pass, the half of these gains that saves the most, the better half of that half, and so on. A pass
+    depends on the passes before it. The gains of one pass are independent of each other. All choices contain `relowered`.
 
     Args:
         passes: The gains of each pass. `relowered` is the first pass if it is not empty.
@@ -92,10 +92,11 @@ def fallback_choices(passes: Passes, relowered: tuple[Gain, ...] = (), others: S
 
 
 def priced_in_context(gains: Sequence[Gain], seconds: float, low: float, high: float) -> list[Gain]:
-    """Return the gains with savings scaled to agree with a comparison of two whole models, without and with the gains.
+    """Return the gains with their savings scaled to agree with a comparison of the whole model without and with the gains.
 
     The sum of the gains' savings implies a factor by which the model without the gains takes longer. If this factor is outside
-    of the measured interval, all savings are scaled by the same share, so that the factor is at the nearer end of the interval.
+    of the confidence interval of the measured factor, all savings are scaled by one share, so that the implied factor is at the
+    nearer end of the interval.
 
     Args:
         gains: The search results for parts of the model. At least one of them saves time.
@@ -118,11 +119,11 @@ def has_steps_of(rules: AbstractSet[str], *found: Passes) -> bool:
 
 
 def splice_fitting(model: Model, taken: Sequence[Gain]) -> tuple[Model, list[Gain], list[Gain]]:
-    """Apply the gains that fit together to the model. Return the new model, the applied gains, and the gains that do not fit.
+    """Apply all gains that fit, and return the new model, the applied gains, and the gains that do not fit.
 
     A gain is the search result for one part of the model. A gain does not fit if its terms cannot be written as nodes over the
-    model's dimensions, or if the new nodes would form a cycle. Such gains are found by halving the list of gains, and are
-    returned as `unsearched`.
+    model's dimensions, or if the new nodes would form a cycle. Gains that do not fit are found by halving the list of gains,
+    and are returned as results of `unsearched`.
     """
     try:
         return splice_passes(model, (tuple(taken),)), [*taken], []
@@ -137,7 +138,10 @@ def splice_fitting(model: Model, taken: Sequence[Gain]) -> tuple[Model, list[Gai
 
 
 def unsearched_segment_counts(searched: Iterable[Gain]) -> dict[str, int]:
-    """Count the segments (parts of a model) that could not be searched or written as nodes, by reason."""
+    """Return, by reason, the counts of segments that could not be searched or written as nodes.
+
+    A segment is a part of a model.
+    """
     found: Counter[str] = Counter()
     for gain in searched:
         if gain.left:

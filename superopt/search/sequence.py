@@ -23,7 +23,7 @@ class Joined:
     Attributes:
         term: the joined tensor.
         axis: the axis, counted from the front.
-        rule: the name of the rule that joined the elements last.
+        rule: the name of the last rule that joined elements.
     """
 
     term: Term

@@ -1,19 +1,19 @@
 """Sweeps: apply a rule at all of its matches in a whole island at once, and again to the result.
 
 An island is a convex region of the model. Some rewrites make a model faster only if they are made everywhere, and a search in a
-part of the island does not find them. For example, a product may be applied to each time step, after a slice. Moving one of
-these products before its slice makes the model slower. If all of them are moved, one product is left.
+part of the island does not find them. For example, a product may be applied to each time step, after a slice. Moving only one
+of these products before its slice makes the model slower. If all products are moved, they become one product.
 
 A rule with several outputs is applied to siblings, which are terms at the same distance from the inputs. For example, two
 products that share an operand become slices of one product. Repeated sweeps join the joined products, until one product is
 left. Terms that only move elements and cancel after a sweep are removed at once.
 
 First, each sweep with an estimated gain is measured, and is accepted if the state becomes faster. If no such sweep is left,
-chains of several sweeps are explored by estimate alone, and the best states at their ends are measured. Last, sweeps without an
-estimated gain are measured for the rules that replace most of the work, because the estimate does not take the speed of single
-kernels into account. For example, ONNX Runtime runs convolutions of images much faster than convolutions of sequences. Before
-these sweeps, the search tries padded tensors (see `widen`), and joins the operators of parallel branches layer by layer (see
-`layers`).
+chains of several sweeps are explored only by estimated time, and the best states at their ends are measured. Last, sweeps
+without an estimated gain are measured for the rules that replace most of the work, because the estimate does not take the speed
+of single kernels into account. For example, ONNX Runtime runs convolutions of images much faster than convolutions of
+sequences. Before all sweeps, the search tries padded tensors (see `widen`), and joins the operators of parallel branches layer
+by layer (see `layers`).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def sweep(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits
 
 
 def _share(share: float, limits: SearchLimits) -> float:
-    """Return the active time at which the part `share` of the remaining time until the deadline of `limits` has passed."""
+    """Return the active time at which the share `share` of the time that is left until the deadline of `limits` has passed."""
     now = active_time()
     return now + share * (limits.deadline - now)
 

@@ -120,7 +120,7 @@ class Sweeper:
                     yield swept
 
     def _gains(self, start: Swept, *, joins: bool) -> dict[str, float]:
-        """Return, for the name of each rule, the estimated seconds that one sweep of the rule saves.
+        """Return a mapping from the name of each rule to the estimated seconds that one sweep of the rule saves.
 
         Rules that cost a little time are included, because several sweeps of such a rule may save time.
         """
@@ -169,10 +169,11 @@ class Sweeper:
             yield swept
 
     def _places(self, state: State, *, joins: bool = True) -> Mapping[str, list[Match]]:
-        """Return, for the name of each rule, the matches that a sweep applies at once, operands before users.
+        """Return a mapping from the name of each rule to the matches that a sweep applies at once.
 
-        Rules with one output are included if they have more than one match. Rules with several outputs are included if `joins`
-        is True. The matches are cached, because they are needed for every rule that is tried from a state.
+        Matches at operands come before matches at the users of the operands. Rules with one output are included if they have
+        more than one match. Rules with several outputs are included if `joins` is True. The matches are cached, because they
+        are needed for every rule that is tried from a state.
         """
         known = self._known.get((state, joins))
         if known is None:
@@ -195,7 +196,7 @@ class Sweeper:
         return [match for term in live for match in self.rules.alone(term, rule)] or self._merges(live, rule).get(rule, [])
 
     def _merges(self, live: Sequence[Term], only: str = "") -> Mapping[str, list[Match]]:
-        """Return, for each rule with several outputs, matches that have no replaced term (root) in common.
+        """Return a mapping from the names of rules with several outputs to matches that share no replaced term (root).
 
         All roots of a match are at the same distance from the inputs. Possible roots are tried in the order of
         `meeting_sort_key`, and the first roots that fit are used. If `only` is not empty, only the rule with this name is used.
@@ -203,10 +204,10 @@ class Sweeper:
         return self.joins([sorted(same, key=meeting_sort_key) for same in siblings(live)], live, only)
 
     def joins(self, layers: Iterable[Sequence[Term]], live: Sequence[Term], only: str = "") -> Mapping[str, list[Match]]:
-        """Return, for each rule with several outputs, matches that have no replaced term (root) in common.
+        """Return a mapping from the names of rules with several outputs to matches that share no replaced term (root).
 
-        The roots of a match are in one layer of `layers`. Matches are in the order of each layer's terms. If several matches
-        have equal roots, the match with the fewest new operators is chosen. If several of these matches add equally few
+        The roots of a match are in one layer of `layers`. Matches are in the order of the terms in each layer. If several
+        matches have equal roots, the match with the fewest new operators is chosen. If several of these matches add equally few
         operators, the match with the fewest mixed concatenations (see `mixed_concat_count`) is chosen. If a rule can join along
         several axes, the axis with the fewest mixed concatenations is chosen. If `only` is not empty, only the rule with this
         name is used.
@@ -229,7 +230,7 @@ class Sweeper:
         return {name: min(along.values(), key=mixture) for name, along in found.items()}
 
     def tidied(self, swept: Swept) -> Swept:
-        """Return the state after terms that compute nothing, and operators that only move elements and cancel, are removed.
+        """Remove terms that compute nothing, and operators that only move elements and cancel each other. Return the new state.
 
         Rules are applied one after the other, as long as the estimated time falls or more neighbouring slices are joined again.
         """
@@ -244,7 +245,7 @@ class Sweeper:
         return swept
 
     def _vanished(self, swept: Swept) -> Swept:
-        """Return the state after terms that compute nothing, such as `x + zeros`, are removed."""
+        """Remove terms that compute nothing, such as `x + zeros`, and return the new state."""
         state, steps = remove_vanishing(swept.state, self.rules)
         return Swept(state, (*swept.steps, *steps), self.estimate(state)) if steps else swept
 
@@ -264,10 +265,11 @@ class Sweeper:
         return found
 
     def hoisted(self, swept: Swept) -> Swept:
-        """Return the state after operators that only move elements are moved towards the outputs, past other operators.
+        """Move operators that only move elements towards the outputs, past other operators, and return the new state.
 
-        Operators that meet on the way and undo each other are removed. A sweep is accepted if the estimated time does not rise,
-        and if the state has fewer operators, or equally many operators with the moved operators nearer to the outputs.
+        Operators that meet on the way and undo each other are removed. A sweep is accepted only if the estimated time does not
+        rise. In addition, the operator count must fall, or it must stay the same while the total distance between the outputs
+        and the operators that only move elements falls.
         """
         while not expired(self.deadline):
             found = self._hoisting(swept.state)
@@ -281,7 +283,7 @@ class Sweeper:
         return swept
 
     def _hoisting(self, state: State) -> Mapping[str, list[Match]]:
-        """Return, for the names of rules, matches that exchange an operator with an operand that only moves elements."""
+        """Return a mapping from names of rules to matches that swap an operator with an operand that only moves elements."""
         found: dict[str, list[Match]] = {}
         for term in run_time_terms(state):
             if term.op not in MOVES and any(a.op in MOVES and not a.constant for a in term.args):
@@ -295,7 +297,7 @@ class Sweeper:
         """Yield, for each rule, the state after one sweep followed by hoisting (see `hoisted`).
 
         The rule that replaces the terms with the largest estimated time comes first. The estimate of the new state may be too
-        high, because the estimate does not take into account how fast a kernel is, or which layout a kernel keeps.
+        high, because the estimate does not take into account how fast a kernel is, or which memory layout a kernel keeps.
         """
         begun, work = Swept(start, (), self.estimate(start)), dict[str, float]()
         for rule, matches in self._places(start, joins=False).items():
@@ -304,7 +306,7 @@ class Sweeper:
             yield from map(self.hoisted, self._first(begun, rule))
 
     def _alone(self, term: Term) -> float:
-        """Return the estimated seconds of the term's operator alone."""
+        """Return the estimated seconds of the term's operator in isolation."""
         operands = [variable(f"x{n}", a.shape, constant=a.constant) for n, a in enumerate(term.args)]
         return self.estimate((apply(term.op, *operands, **dict(term.attributes)),))
 
@@ -312,8 +314,8 @@ class Sweeper:
         """Return the state after all matches of one rule are applied.
 
         Returns None if the new state's estimated time exceeds `ceiling`, or if the matches cannot be applied together. A root
-        is a term that a match replaces. If several matches have a root in common, the first match is applied. Each later match
-        at this root is then applied if the root is a commutative operator that still has the operands of the match.
+        is a term that a match replaces. If several matches have a root in common, the first match is applied. A later match at
+        this root is applied afterwards, if the root is a commutative operator that still has the operands of the match.
         """
         here = {root: root for match in matches for root in match.roots}
         state, steps, waiting = start.state, [*start.steps], sorted(matches, key=covered_first)
@@ -352,7 +354,7 @@ def _is_hoisted(before: Swept, after: Swept) -> bool:
 
 
 def _distance_of_moves(state: State) -> tuple[int, int]:
-    """Return the number of operators, and the total distance to the outputs of the operators that only move elements."""
+    """Return the operator count, and the total distance between the outputs and the operators that only move elements."""
     live = run_time_terms(state)
     distance: dict[Term, int] = {}
     for term in reversed(live):
@@ -362,10 +364,10 @@ def _distance_of_moves(state: State) -> tuple[int, int]:
 
 
 def _replacements(match: Match, here: Mapping[Term, Term]) -> Sequence[Term]:
-    """Return, for each term that the match replaces (its roots), the term to put in place of the root's present form.
+    """Return the new term for each root of the match. The roots are the terms that the match replaces.
 
-    Earlier matches may have rewritten the roots. `here` maps each root to its present form. If the match no longer applies, the
-    present forms are returned unchanged.
+    Earlier matches may have rewritten the roots. `here` maps each root to its present form, which the new term replaces. If the
+    match no longer applies, the present forms are returned.
     """
     if all(here[root] is root for root in match.roots):
         return match.replacements

@@ -1,4 +1,4 @@
-"""A cache of models that a whole search left unchanged.
+"""A cache of models that a complete search left unchanged.
 
 The report of such a model is stored in the time cache, so that the search is not repeated.
 """
@@ -32,7 +32,7 @@ from superopt.runtime.result_cache import cache_code_digest, from_fields
 
 @dataclass(frozen=True)
 class UnimprovedModelCache:
-    """The entry of one model in the cache of models that a whole search left unchanged.
+    """The entry of one model in the cache of models that a complete search left unchanged.
 
     Attributes:
         cache: The path of the cache.

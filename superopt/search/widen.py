@@ -2,12 +2,12 @@
 
 For example, a kernel that computes sixteen channels at a time wastes time on forty-four channels. By a stored rule,
 `slice(pad(x))` equals `x`. Applied from right to left, the rule widens a term. Other rules must then move the padding towards
-the inputs into weights, where the padding costs nothing at run time. Rules also move the remaining slice towards the outputs,
+the inputs, into weights, where the padding costs nothing at run time. Rules also move the remaining slice towards the outputs,
 until a term merges the slice into its weights.
 
 One walk from the inputs to the outputs widens a whole island. If no rule moves a slice through the next term, the slice stays
-before this term. A concatenation of slices is not itself a slice. Rules therefore split a term over a concatenation into one
-term for each part of the concatenation, and a slice can move through each of these terms.
+before this term. A concatenation of slices is not itself a slice. Rules therefore split a term whose operand is a concatenation
+into one term for each part of the concatenation. A slice can move through each of these terms.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ class _Walk:
 
     Attributes:
         rules: the rules.
-        undoing: the rule by which slicing undoes padding, with the axis of the padding.
+        undoing: the rule `slice(pad(x)) == x`, with the axis of the padding.
         plain: maps a term that is not padded to its form in the new state.
         wide: maps a term to the padded term. The term equals a slice of the padded term.
         done: the terms of the new state, padded or not.
         cut: the slices of padded terms.
         zero: maps a term of the new state to the same term, padded with zeros.
         used: the names of the other rules that were used.
-        stuck: maps a term and an amount of padding to a number of rewriting steps that were too few to move the padding to the
-            weights. An entry stays valid, because all terms between the term and the inputs have been visited.
+        stuck: maps a pair (term, amount of padding) to a number of rewriting steps that did not suffice to move the padding to
+            the weights. An entry stays valid, because all terms between the term and the inputs have been visited.
         tries: the number of attempts to move the padding of the present term towards the inputs.
     """
 
@@ -77,9 +77,10 @@ class _Walk:
         return tuple(self._narrow(root) for root in state)
 
     def _meet(self, term: Term) -> None:
-        """Record the padded form of the term: the term computed from tensors that are padded to whole vectors.
+        """Record the padded form of the term, or its form in the new state if the term is not padded.
 
-        The padded forms of the term's operands must be recorded already.
+        The padded form is the term computed from tensors that are padded to whole vectors. The padded forms of the term's
+        operands must be recorded already.
         """
         own, wider = self._form(apply(term.op, *map(self._narrow, term.args), **dict(term.attributes)))
         if wider is None:
@@ -90,8 +91,8 @@ class _Walk:
     def _form(self, own: Term) -> tuple[Term, Term | None]:
         """Return the term's form in the new state (with padded tensors), and the padded form of the term.
 
-        The operands of the term must be in the new state already. The first form equals a slice of the padded form. The padded
-        form is None if the term is not padded.
+        The operands of the term must be in the new state already. The form in the new state equals a slice of the padded form.
+        The padded form is None if the term is not padded.
         """
         below: tuple[str, Term] | None = None
         for name, match in self.rules.matches(own) if any(a in self.cut for a in own.args) else ():
@@ -131,7 +132,7 @@ class _Walk:
         return term
 
     def _has_sliced_parts(self, term: Term) -> bool:
-        """Return whether the term is a concatenation along the padded axis, and a part of it is a slice of a padded term."""
+        """Return whether the term is a concatenation along the padded axis, of which a part is a slice of a padded term."""
         waiting, seen = [term], set[Term]()
         while waiting:
             one = waiting.pop()
@@ -144,9 +145,9 @@ class _Walk:
         return False
 
     def _made_of_parts(self, term: Term, whole: Term) -> Iterator[tuple[str, Term]]:
-        """Apply the term's operator to each part of the concatenation `whole`, and concatenate the results along any axis.
+        """Apply the term's operator to each part of the concatenation `whole`, and concatenate the results along an axis.
 
-        Yield each concatenation that a rule proves equal to the term, with the rule's name.
+        All axes are tried. Yield each concatenation that a rule proves equal to the term, with the rule's name.
         """
         if term.args != (whole,):
             return

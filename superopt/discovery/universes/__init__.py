@@ -5,7 +5,7 @@ Read `pointwise` first, then `families`, which puts all universes in order.
     `families`: all universes in the order of exploration, the names of the rule families, and the subject of each family.
     `matrix`: matrix products with elementwise operators, slices, concatenations and reductions.
     `pointwise`: functions of single elements, maxima, clamps and conditions, and how they commute with moves of elements.
-    `elementwise`: a universe for each elementwise operator that no other module mentions, made from its definition.
+    `elementwise`: a universe for each elementwise operator that no other module mentions, made from the operator's definition.
     `reductions`: sums, means, maxima, softmax, normalizations, repetition and scans (cumulative sums).
     `batches`: batched matrix products, stacked tensors, and rows at constant positions.
     `stacks`: tensors that are stacked or unstacked along a separate axis.

@@ -1,7 +1,7 @@
 """Universes for elementwise operators: vocabularies for rules by which an operator commutes with operators that move elements.
 
-Operators that no other universe mentions get their universes here. So a new definition in specs/ suffices for rules about the
-new operator.
+An operator that no other module mentions gets a universe here. A new definition in specs/ is therefore enough to find rules
+about the new operator.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ CONDITIONS = frozenset({"c", "d"})
 N, K = universe_symbols("n k")
 MATRICES, ROW = tuple(variable(name, (N, K)) for name in "xyzq"), variable("t", (K,))
 PARAMETERS = (1, 2, 3)
-"""The values of an operator's real attributes when terms are evaluated. The values are small. If an attribute is a threshold,
-there are therefore elements below and above it.
+"""The values of an operator's real attributes when terms are evaluated. The values are small, so that there are elements below
+and above an attribute that is a threshold.
 """
 LEAVES = tuple(v.name for v in (*MATRICES, ROW))
 OPERANDS = (*LEAVES, "transpose", "expand", "reshape", "slice", "concat")

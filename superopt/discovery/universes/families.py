@@ -1,6 +1,6 @@
 """The universes (vocabularies for enumeration) in the order of exploration.
 
-Rules of an earlier universe can make rules of a later universe redundant.
+The order matters because rules of an earlier universe can make rules of a later universe redundant.
 """
 
 from __future__ import annotations
@@ -101,4 +101,6 @@ ABOUT: Mapping[str, str] = {
     "algorithms": "By what other algorithms operators can be computed: with fewer multiplications, or in fuller vectors.",
     "mutants": "What mutants of pools and convolutions generalise to: other layouts, and factors that correct borders.",
 }
-"""The subject of the rules of each family (the rules that are stored in one file), for the first line of the file."""
+"""For each family (the rules that are stored in one file), the subject of its rules. The subject is stated at the top of the
+file.
+"""

@@ -21,7 +21,7 @@ _LOOKUP_IN_STACKS = Template("lookup", 2, takes=(_VALUES, ("i", "j", "concat")))
 
 
 def _of_values(op: str, operands: int, **attributes: Attribute) -> Template:
-    """Return a template (an operator with attributes, for enumeration) for an operator whose operands are not indices."""
+    """Return a template for enumeration: the operator `op`, applied only to operands that are not indices."""
     return Template(op, operands, attributes, takes=(_VALUES,) * operands)
 
 

@@ -1,8 +1,9 @@
-"""The heads family: attention heads that are flattened into one axis with the batch, or share keys and values in groups.
+"""The heads family: attention heads that are flattened into one axis with the batch, or that share keys and values in groups.
 
 The universes (vocabularies from which terms are enumerated) include:
 
-- elementwise and row operations on scores, with the heads as an axis, in groups, or flattened into the batch,
+- operations on attention scores, elementwise or on rows, where the heads are a separate axis, grouped, or flattened into the
+  batch,
 - heads of a batch of one, for which ONNX Runtime fuses a transpose of three axes into a product, but not a transpose of four
   axes,
 - operators that cancel: transposes that move the axis of heads before the axis of rows and back, and reshapes that flatten and

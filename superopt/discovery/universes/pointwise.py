@@ -169,7 +169,7 @@ _NOT = Template("logical_not", 1, takes=(_TRUTHS,))
 
 
 def _of_values(op: str, operands: int, **attributes: Attribute) -> Template:
-    """Return a template (an operator with attributes, for enumeration) for an operator whose operands are not conditions."""
+    """Return a template for enumeration: the operator `op`, applied only to operands that are not conditions."""
     return Template(op, operands, attributes, takes=(_VALUES,) * operands)
 
 

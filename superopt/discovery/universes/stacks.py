@@ -220,7 +220,7 @@ NUMBERS = Universe(
 def _regrouped(name: str, one: Shape, other: Shape, shapes: Sequence[Shape], axes: Sequence[int]) -> Universe:
     """Return a universe (a vocabulary for enumeration) with two tensors of shapes `one` and `other`.
 
-    Its operators are a concatenation along each axis in `axes` and a reshape to each shape in `shapes`.
+    The universe's operators are a concatenation along each axis in `axes` and a reshape to each shape in `shapes`.
     """
     return Universe(
         family="stacks",
@@ -254,7 +254,8 @@ REGROUPED = (
 def _neighbouring(name: str, whole: Shape, axis: int, step: Extent, shape: Shape, along: int) -> Universe:
     """Return a universe (a vocabulary for enumeration) of two neighbouring slices of a tensor, and their concatenation.
 
-    The slices have length `step` along `axis` and start at `P` and `P + step`. They are concatenated along the axis `along`.
+    The slices have length `step` along `axis` and start at `P` and `P + step`. The slices are concatenated along the axis
+    `along`, or reshaped to `shape`.
     """
     cuts = (P, P + step), (P + step, P + 2 * step), (P, P + 2 * step)
     return Universe(

@@ -11,12 +11,12 @@ SMALL: tuple[Extent, ...] = (2, 3, 4)
 
 
 def _alone(op: str, **attributes: Attribute) -> Template:
-    """Return an operator template for enumeration that is applied only to the variable `x` (a column vector)."""
+    """Return a template for enumeration: the operator `op`, applied only to the variable `x` (a column vector)."""
     return Template(op, 1, attributes, takes=(("x",),))
 
 
 def _lone(name: str, rows: Extent) -> Universe:
-    """Return a universe (a vocabulary for enumeration) of operators on a column with `rows` rows, along the axis of size 1.
+    """Return a universe (a vocabulary for enumeration) of operators along the axis of size 1 of a column with `rows` rows.
 
     Along such an axis, the operators have a constant result or no effect.
     """

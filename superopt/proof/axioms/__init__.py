@@ -2,11 +2,11 @@
 
 Read `axiomatic` first, then `saturate` and `replay`.
 
-    `axiomatic`: proves a rule at all of its ranks by a search and a check.
+    `axiomatic`: proves a rule at all of its ranks by a search for axiom instances and a check of the instances found.
     `saturate`: equality saturation, which fills a congruence closure with instances of axioms.
     `closure`: the proof-producing congruence closure (e-graph), modulo associativity and commutativity.
     `ematch`: e-matching, which matches one side of an axiom against terms modulo the known equalities.
     `ground`: the text form of axiom instances in the ledger, and its parser.
     `replay`: the trusted check, in which Z3 shows that the instances imply the rule. It also finds minimal sets of instances.
-    `standing`: decides from the ledger, or by a new proof, whether an axiom is proved.
+    `standing`: decides whether an axiom is proved: from the ledger (the file of stored verdicts), or by a new proof.
 """

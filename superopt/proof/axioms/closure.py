@@ -20,18 +20,18 @@ Signature: TypeAlias = "tuple[object, ...]"
 
 @dataclass(frozen=True)
 class Congruence:
-    """A reason for equality: two terms apply the same operator to pairwise equal operands."""
+    """A reason for the equality of two terms: both apply the same operator, and their operands are pairwise equal."""
 
     pairs: Pairs
 
 
 @dataclass(frozen=True)
 class Regrouping:
-    """A reason for equality: two sums (or products) are equal by associativity and commutativity.
+    """A reason for the equality of two sums (or products): associativity and commutativity.
 
     Attributes:
-        sums: The sums (or products) that the step regroups.
-        pairs: Pairs of equal terms on which the step relies.
+        sums: The sums (or products) that are regrouped.
+        pairs: Pairs of terms that must be equal for the regrouping to be correct.
     """
 
     sums: tuple[Term, ...]
@@ -40,7 +40,7 @@ class Regrouping:
 
 @dataclass(frozen=True)
 class Given:
-    """A reason for equality: an asserted axiom instance, with its text and its two sides."""
+    """A reason for the equality of two terms: an axiom instance that was asserted, with its text and its two sides."""
 
     text: str
     left: Term
@@ -51,10 +51,10 @@ Reason: TypeAlias = Congruence | Regrouping | Given
 
 
 def _length(extent: object) -> int:
-    """Return the writing cost of an extent, which measures its length. The cost is 0 for -1, 0, 1 and single symbols.
+    """Return the writing cost of an extent, a measure of its complexity. The cost is 0 for -1, 0, 1 and single symbols.
 
-    The cost of a fraction p / q is |p| - 1 + q - 1. The cost of a symbolic size grows with the number of symbols in its terms
-    and with its coefficients.
+    The cost of a nonzero fraction p / q is |p| - 1 + q - 1. The cost of a symbolic size grows with the number of symbols in its
+    terms and with its coefficients.
     """
     match extent:
         case int() | Fraction():
@@ -72,7 +72,7 @@ def egraph_attribute_values(term: Term) -> Iterator[object]:
 
 
 class Closure:
-    """Classes of equal terms, closed under congruence.
+    """Classes of equal terms, closed under congruence: terms with the same operator and equal operands are in one class.
 
     Attributes:
         familiar: Extents that add nothing to a term's writing cost (see `weight`).
@@ -119,9 +119,10 @@ class Closure:
         return self.find(one) is self.find(other)
 
     def weight(self, term: Term) -> int:
-        """Return the writing cost of a term: the number of its binary operators, plus the costs of extents in its attributes.
+        """Return the writing cost of a term: the count of its operators and variables, plus the costs of its attributes.
 
-        Extents in `familiar` cost nothing. A shared operand counts each time that it occurs.
+        An operator with n > 2 operands counts as n - 1 operators. A shared operand counts each time that it occurs. Each extent
+        in an attribute has its own cost, which is 0 if the extent is in `familiar`.
         """
         known = self._weight.get(term)
         if known is not None:
@@ -138,13 +139,13 @@ class Closure:
         return (term.op, term.attributes, *operands)
 
     def canonical(self, term: Term) -> bool:
-        """Return whether the term represents all terms with the same operator and pairwise equal operands."""
+        """Return whether the term is the representative of all terms with the same operator and pairwise equal operands."""
         return self._table.get(self.signature(term)) is term
 
     def lookup(self, term: Term) -> Term | None:
-        """Return the representative of the term's class, or None if `add` would make a new class for the term.
+        """Return the representative of the class to which the term belongs, or would belong if it were added.
 
-        The class of a term that was not added is the class into which `add` would put the term.
+        Return None if `add` would make a new class for the term.
         """
         if term in self._parent:
             return self.find(term)
@@ -179,7 +180,7 @@ class Closure:
             self.merge(term, known, Congruence(self._paired(term, known)))
 
     def merge(self, one: Term, other: Term, reason: Reason) -> None:
-        """Merge the classes of the two terms for the given reason. Then merge all classes that are now equal by congruence."""
+        """Merge the classes of the two terms and record the reason. Then merge all classes that are now equal by congruence."""
         pending = [(one, other, reason)]
         while pending:
             one, other, reason = pending.pop()
@@ -216,7 +217,10 @@ class Closure:
         return self.matched(one.args, other.args)
 
     def matched(self, some: Sequence[Term], others: Sequence[Term]) -> Pairs:
-        """Pair each term of `some` with a different term of `others` in the same class. Such a pairing must exist."""
+        """Pair each term of `some` with an equal term of `others`. No term of `others` is used twice.
+
+        The two sequences must have equal terms, in any order.
+        """
         left = list(others)
         pairs: list[tuple[Term, Term]] = []
         for term in some:
@@ -232,7 +236,7 @@ class Closure:
     def explain(self, goals: Pairs) -> tuple[list[Given], list[Regrouping]]:
         """Return the asserted equations and the regroupings of sums and products that imply every goal by congruence.
 
-        Each goal is a pair of terms that must be in one class.
+        Each goal is a pair of terms, which must already be in the same class.
         """
         given: dict[Given, None] = {}
         regrouped: dict[Regrouping, None] = {}
@@ -257,7 +261,7 @@ class Closure:
     def _path(self, one: Term, other: Term) -> Iterator[Reason]:
         """Yield the reasons along the path between the two terms in the proof forest.
 
-        The reasons from `other` to the lowest common ancestor come first.
+        The reasons between `other` and the terms' lowest common ancestor come first.
         """
         above, below = self._halves(one, other)
         yield from (reason for _, _, reason in below)
@@ -269,7 +273,7 @@ class Closure:
         return [*above, *((there, here, reason) for here, there, reason in reversed(below))]
 
     def _halves(self, one: Term, other: Term) -> tuple[list[tuple[Term, Term, Reason]], list[tuple[Term, Term, Reason]]]:
-        """Return the edges from each term to the terms' lowest common ancestor in the proof forest."""
+        """Return two lists of edges in the proof forest: from each term to the lowest common ancestor of both terms."""
         above = {one: None}
         walk = one
         while walk in self._edges:

@@ -54,7 +54,10 @@ class Direction:
         return _share(self.source), _share(self.target)
 
     def weights(self, variables: Mapping[str, int]) -> tuple[int, int]:
-        """Return the writing costs of `source` and `target`: the number of binary operators plus the costs of the variables."""
+        """Return the writing costs of `source` and `target`: the count of operators plus the costs of the variables' values.
+
+        `variables` contains the cost of each variable's value. Attributes are not counted.
+        """
         source, target = (
             operators + sum(count * variables[name] for name, count in uses.items()) for operators, uses in self._shares
         )
@@ -76,7 +79,10 @@ class Direction:
 
 
 def _share(root: Term) -> tuple[int, Counter[str]]:
-    """Count a term's binary operators and the occurrences of each variable. A shared subterm counts each time it occurs."""
+    """Count a term's operators and the occurrences of each variable. A shared subterm counts each time it occurs.
+
+    An operator with n > 2 operands counts as n - 1 operators.
+    """
     operators, uses = 0, Counter[str]()
     pending = [root]
     while pending:
@@ -99,8 +105,8 @@ def directions(axiom: str, equation: Equation) -> list[Direction]:
 class Matcher:
     """Matching of patterns against the classes of a `Closure`. The closure must not change during matching.
 
-    Matching ends after `steps` matching steps. A pattern that is a sum (or product) also matches part of a larger sum. Each
-    operand of the pattern then matches exactly one operand of the larger sum.
+    Matching ends after `steps` matching steps. A pattern that is a sum (or product) also matches part of a larger sum (or
+    product), if each operand of the pattern matches exactly one operand of the larger term.
     """
 
     def __init__(self, closure: Closure, steps: int) -> None:
@@ -160,7 +166,10 @@ class Matcher:
                 yield from self._node(pattern, member, found)
 
     def _operands(self, pattern: Term, node: Term, found: Binding, *, partly: bool) -> Iterator[Binding]:
-        """Yield the matches of a pattern's operands with the operands of a sum or product, in any order and grouping."""
+        """Yield the matches of a pattern's operands with the operands of a sum or product, in any order and grouping.
+
+        If `partly` is True, operands of `node` may remain unmatched.
+        """
         if len(node.args) >= len(pattern.args):
             wanted = sorted(pattern.args, key=lambda p: p.is_variable)
             yield from self._share(pattern.op, wanted, node.args, found, partly)
@@ -188,11 +197,10 @@ class Matcher:
 
 
 def solve_ematch_attributes(found: Binding) -> Binding | None:
-    """Solve the equations between attributes that a match left open, and return the match with all attribute variables.
+    """Return the match with values for all attribute variables.
 
-    An equation is solved once it has only one unknown attribute variable.
-
-    Return None if an equation is contradictory or cannot be solved exactly.
+    A match can contain equations between attributes that are not yet solved. Each equation is solved as soon as only one of its
+    attribute variables is unknown. Return None if an equation is contradictory or cannot be solved exactly.
     """
     symbols = dict(found.symbols)
     known = Binding(found.tensors, symbols)
@@ -217,7 +225,7 @@ def solve_ematch_attributes(found: Binding) -> Binding | None:
 def _solution(want: Size, have: Extent, name: str, known: Binding) -> Extent | None:
     """Return the value of the variable `name` at which the extent `want` equals `have`.
 
-    Return None if the variable does not occur linearly, or if the division is not exact.
+    Return None if `want` is not linear in the variable, or if solving for the variable needs a division with a remainder.
     """
 
     def at(value: Extent) -> Extent:

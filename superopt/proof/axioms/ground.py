@@ -32,8 +32,8 @@ class Ground:
     """An equation between terms that an axiom implies.
 
     For an instance of a regrouping law (associativity and commutativity together), `left` and `right` are the same sum or
-    product, and the instance says that all its groupings and orders are equal. If `directed` is True, the equation holds where
-    the left side is defined, and the right side may be defined at more inputs than the left side.
+    product. The instance says that all groupings and orders of this sum or product are equal. If `directed` is True, the
+    equation holds where the left side is defined, and the right side may be defined on more inputs than the left side.
     """
 
     text: str
@@ -58,13 +58,14 @@ def regrouping_axiom_instance(term: Term) -> str:
 
 
 def read_ground(text: str, assumptions: Assumptions) -> Ground:
-    """Parse the instance of an axiom in `text`, at the sizes of `assumptions`.
+    """Parse an instance of an axiom from its text. `assumptions` contains the variables and conditions of the proved rule.
 
-    The form of the instance and the axiom's `where` clause are checked. Definedness and shapes are not checked.
+    The form of the instance is checked, and the axiom's `where` clause must follow from the assumptions. The function does not
+    check whether the sides of the instance are defined and have the same shape.
 
     Raises:
         NotationError: The text does not name an axiom, or does not give all of the axiom's variables.
-        ShapeError: The instance is not well typed at these ranks.
+        ShapeError: The instance is not well typed, or the axiom's `where` clause does not follow.
     """
     matched = _FORM.match(text)
     if matched is None:
@@ -91,7 +92,10 @@ def read_ground(text: str, assumptions: Assumptions) -> Ground:
 
 @functools.lru_cache(maxsize=PROOF.ground_argument_cache_count)
 def _arguments(text: str, inside: str) -> Mapping[str, str]:
-    """Return the text of each variable's value. `inside` is the part of `text` in parentheses."""
+    """Return a mapping from the name of each variable to the text of its value.
+
+    `inside` is the part of `text` in parentheses.
+    """
     try:
         call = ast.parse(f"_({inside})", mode="eval").body
     except SyntaxError:
@@ -102,14 +106,14 @@ def _arguments(text: str, inside: str) -> Mapping[str, str]:
 
 
 def _tensors(rule: Rule, given: Mapping[str, str], assumptions: Assumptions) -> dict[str, Term]:
-    """Return the terms that the axiom's tensor variables stand for."""
+    """Return a mapping from the name of each tensor variable of the axiom to its value, which is a term."""
     reals = set(assumptions.reals)
     named = [name for name, options in rule.statement.ranks if name in given and min(options) >= 0]
     return {name: parse(given[name], assumptions.variables, reals)[0] for name in named}
 
 
 def _ranks(rule: Rule, given: Mapping[str, str], tensors: Mapping[str, Term]) -> tuple[tuple[str, int], ...]:
-    """Return the choice of ranks, axes and lengths at which the axiom is used."""
+    """Return pairs of a name in the axiom's `for` clause and the rank, axis or tuple length at which the axiom is used."""
     chosen: list[tuple[str, int]] = []
     for name, options in rule.statement.ranks:
         if name in tensors:
@@ -140,7 +144,8 @@ def _binding(
 ) -> Binding | None:
     """Return the values of the axiom's variables.
 
-    Return None if `given` does not name exactly these variables, or if the value of an integer variable is not an integer.
+    Return None if the names in `given` are not exactly the names of the axiom's variables, or if the value of an integer
+    variable is not an integer.
     """
     symbols = axiom_attribute_symbols(equation)
     axes = {name for name, axis in equation.ranks if axis < 0}

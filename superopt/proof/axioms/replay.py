@@ -36,8 +36,8 @@ TENSOR = z3.DeclareSort("Tensor")
 def replay_proof(rule: Rule, instances: Sequence[str]) -> Verdict:
     """Check that the axiom instances prove the rule at all of its ranks and axes.
 
-    Return `Unknown` if the instances do not prove the rule, or if an instance's conditions hold at none of the checked ranks
-    and axes.
+    Return `Unknown` if the instances do not prove the rule, or if there is an instance whose conditions hold at none of the
+    checked ranks and axes.
     """
     found = shorten_proof(rule, instances)
     if isinstance(found, Proved) and len(found.instances) < len(instances):
@@ -51,8 +51,8 @@ def replay_proof(rule: Rule, instances: Sequence[str]) -> Verdict:
 def shorten_proof(rule: Rule, instances: Sequence[str]) -> Verdict:
     """Check that the axiom instances prove the rule at all of its ranks and axes. Return `Proved` or `Unknown`.
 
-    The result `Proved` contains only the instances whose conditions hold at some of the checked ranks and axes. Some ranks and
-    axes need no check, because the rule at other ranks and axes implies the rule there.
+    `Proved` contains only the instances whose conditions hold at some of the checked ranks and axes. A choice of ranks and axes
+    is not checked if the rule at this choice follows from the rule at another choice.
     """
     started = time.perf_counter()
     used: set[str] = set()
@@ -76,10 +76,10 @@ def proved_verdict(instances: Iterable[str], milliseconds: float) -> Proved:
 
 @isolated_solver()
 def check_instances(assumptions: Assumptions, instances: Sequence[str]) -> list[Ground] | str:
-    """Return the instances that hold at the equation's ranks and axes, if Z3 derives the equation from these instances.
+    """Check with Z3 that the axiom instances imply the equation.
 
-    Otherwise return the reason for the failure. Instances that are ill typed or do not hold at these ranks and axes are
-    ignored.
+    If so, return the instances that hold at the equation's ranks and axes. Otherwise return the reason for the failure.
+    Instances that are ill typed or do not hold at these ranks and axes are ignored.
     """
     objection = type_objection(assumptions)
     if objection:
@@ -107,7 +107,10 @@ def goals_of(assumptions: Assumptions) -> tuple[tuple[Term, Term], ...]:
 
 
 def minimal_instances(assumptions: Assumptions, grounds: Sequence[Ground]) -> list[Ground]:
-    """Return a minimal subset of the axiom instances that derives the equation. Removals are tried from last to first."""
+    """Return a minimal subset of the axiom instances that implies the equation.
+
+    The function tries to remove each instance, from the last instance to the first.
+    """
     kept = list(grounds)
     if len(kept) == 1 and all(len(t.args) <= 2 for t in _sums((*assumptions.left, *assumptions.right))):
         return kept
@@ -120,9 +123,9 @@ def minimal_instances(assumptions: Assumptions, grounds: Sequence[Ground]) -> li
 
 
 def type_objection(assumptions: Assumptions) -> str | None:
-    """Return the reason why the right side may be ill typed, or may have the wrong shape, where the left side is well typed.
+    """Check that the right side is well typed and has the left side's shape wherever the left side is well typed.
 
-    Return None if the right side is shown to be well typed and to have the left side's shape.
+    Return None if this is shown. Otherwise return the reason for the failure.
     """
     if not all(_divided(known, claim) or is_valid(known, claim) for known, claim in assumptions.divisions):
         return "the conditions on the sizes of the rule cannot be solved for single sizes"
@@ -215,7 +218,10 @@ def _binary(op: str) -> z3.FuncDeclRef:
 
 @functools.lru_cache(maxsize=PROOF.expression_cache_count)
 def _groupings(term: Term) -> list[z3.BoolRef]:
-    """Return formulas for associativity and commutativity, one for each split of the sum or product into two parts."""
+    """Return formulas for associativity and commutativity.
+
+    There is one formula for each way to split two or more operands of the sum (or product) into two parts.
+    """
     function = _binary(term.op)
     return [
         _sum(term.op, whole) == function(_sum(term.op, one), _sum(term.op, other))
@@ -224,9 +230,9 @@ def _groupings(term: Term) -> list[z3.BoolRef]:
 
 
 def _partitions(operands: Sequence[Term]) -> Iterator[tuple[Sequence[Term], Sequence[Term], Sequence[Term]]]:
-    """Yield every split of every subset of at least two operands into two parts.
+    """Yield every way to split a subset of the operands into two nonempty parts.
 
-    Each item contains the subset and the two parts. Each pair of parts also occurs in exchanged order.
+    Each item contains the subset and the two parts. Each pair of parts also occurs with the parts exchanged.
     """
     places = range(len(operands))
     for count in range(2, len(operands) + 1):

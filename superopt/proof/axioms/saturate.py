@@ -31,10 +31,10 @@ class SaturationLimits:
         rounds: The maximum number of rounds. A round matches every axiom everywhere.
         terms: The maximum number of terms in the closure.
         steps: The maximum total number of matching steps.
-        growth: Pairs of limits on the writing cost (about the number of operators) of a new term. The pairs are used one after
-            another. The first number of a pair limits how much more the new term may cost than the term that it replaces. The
-            second number limits how much more the new term may cost than the costliest term of the goals (pairs of terms to
-            make equal). When a pair allows no further instance, the next pair applies.
+        growth: Pairs of limits on the writing cost of a new term, which is about the count of its operators. The first number
+            of a pair limits how much the new term may cost beyond the term that it replaces. The second number limits how much
+            the new term may cost beyond the costliest term of the goals (the pairs of terms to be made equal). The search
+            starts with the first pair of limits. When the current pair allows no further instance, the next pair applies.
     """
 
     rounds: int = PROOF.max_saturation_rounds
@@ -70,7 +70,7 @@ def readings_within(operators: frozenset[str]) -> Readings:
 
 @functools.cache
 def _own_words(op: str) -> frozenset[str]:
-    """Return the operators by which the axioms of this operator define the operator, such as `add` and `scale` for `sub`."""
+    """Return the operators in terms of which axioms define the operator `op`, such as `add` and `scale` for `sub`."""
     found: set[str] = set()
     for name, axiom in axioms().items():
         if name.partition(".")[0] == op:
@@ -82,13 +82,16 @@ def _own_words(op: str) -> frozenset[str]:
 
 @functools.cache
 def with_defining_operators(operators: frozenset[str]) -> frozenset[str]:
-    """Return the operators, together with all operators that express them in axioms, such as `add` and `scale` for `sub`."""
+    """Return the operators and all operators in terms of which axioms define them, such as `add` and `scale` for `sub`."""
     found = operators.union(*map(_own_words, operators))
     return found if found == operators else with_defining_operators(found)
 
 
 def derive(assumptions: Assumptions, limits: SaturationLimits) -> list[str] | None:
-    """Return the texts of axiom instances that make both sides of the equation equal, or None if the search fails."""
+    """Return the texts of axiom instances that imply the equation, or None if the search fails.
+
+    `assumptions` contains the two sides of the equation and the conditions on its sizes.
+    """
     goals = tuple(zip(assumptions.left, assumptions.right, strict=True))
     own = frozenset(t.op for pair in goals for t in subterms(*pair) if not t.is_variable)
     for allowed in dict.fromkeys((own, with_defining_operators(own))):
@@ -101,9 +104,9 @@ def derive(assumptions: Assumptions, limits: SaturationLimits) -> list[str] | No
 
 
 class Saturation:
-    """A congruence closure that grows by instances of laws. By default, the laws are the axioms.
+    """A congruence closure to which instances of laws are added. By default, the laws are the axioms.
 
-    No new term contains an operator outside `allowed`.
+    All operators in new terms are in the set `allowed`.
     """
 
     def __init__(
@@ -127,7 +130,10 @@ class Saturation:
         return len(self.closure) >= self.limits.terms or self.matcher.steps < 0
 
     def run(self, goals: Sequence[tuple[Term, Term]]) -> bool:
-        """Instantiate laws until both terms of every goal are known to be equal. Return whether this succeeded."""
+        """Instantiate laws until the two terms of every goal are equal, or until a limit is reached.
+
+        Return whether the two terms of every goal are equal.
+        """
         heaviest = max(self.closure.weight(self.closure.add(term)) for pair in goals for term in pair)
         growth = iter(self.limits.growth)
         self._allow(heaviest, next(growth))
@@ -148,7 +154,7 @@ class Saturation:
         self.growth, self.heaviest = growth[0], heaviest + growth[1]
 
     def _round(self, goals: Sequence[tuple[Term, Term]]) -> bool:
-        """Instantiate every law wherever it matches. Return whether the two terms of every goal are now known to be equal."""
+        """Instantiate every law wherever it matches. Return whether the two terms of every goal are now equal."""
         for direction, found in list(self._matches()):
             self._instantiate(direction, found)
             if self._reached(goals):
@@ -206,8 +212,9 @@ class Saturation:
     def _regroup(self) -> None:
         """Add regrouped sums and products to the closure, in two ways.
 
-        If the sum of some operands equals another term, the other term replaces these operands. If an operand equals a sum, the
-        operands of the sum replace the operand.
+        First, if the sum of some operands of a larger sum equals another term, this term replaces these operands. Second, if an
+        operand of a sum equals an inner sum, the operands of the inner sum replace this operand. Products are treated in the
+        same two ways.
         """
         for op in [name for name in self.closure.by_operator if operator(name).commutative]:
             nodes = [n for n in self.closure.by_operator[op] if self.closure.canonical(n)]
@@ -250,7 +257,10 @@ class Saturation:
         self.closure.merge(node, new, Regrouping((node, part, new), ((whole, part),)))
 
     def _without(self, node: Term, part: Term) -> list[Term] | None:
-        """Return the operands of `node` that are not operands of `part`, or None if `node` lacks an operand of `part`."""
+        """Remove one equal operand from the operands of `node` for each operand of `part`, and return the remaining operands.
+
+        Return None if `node` has no equal operand for an operand of `part`.
+        """
         left = list(node.args)
         for operand in part.args:
             same = next((t for t in left if self.closure.equal(t, operand)), None)
@@ -271,9 +281,9 @@ class Saturation:
 
 
 class _Parts:
-    """A lookup table of sums and products.
+    """A lookup table of sums (or products).
 
-    A sum (or product) can be looked up by its own class of equal terms, and by the class of its first operand.
+    The table finds a sum by the sum's own class of equal terms, and by the class of the sum's first operand.
     """
 
     def __init__(self, closure: Closure, sums: Sequence[Term]) -> None:
@@ -285,8 +295,8 @@ class _Parts:
     def of(self, node: Term) -> Iterator[Term]:
         """Yield the sums whose first operand equals an operand of `node`, and the sums that equal an operand of `node`.
 
-        The sums come in the order of the list from which the lookup table was built. The table is updated between items,
-        because classes may merge during the iteration.
+        The sums are yielded in the order of the list from which the lookup table was built. The table is updated during the
+        iteration, because classes may merge.
         """
         place = -1
         while (place := self._next(node, place)) < len(self._sums):

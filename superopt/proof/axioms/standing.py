@@ -14,7 +14,7 @@ from superopt.rules.verdict import Proved, Refuted, Unknown, Verdict
 
 @functools.cache
 def axiom_verdict(axiom: str) -> Verdict:
-    """Return the verdict on the axiom (or regrouping law) with this full name, such as `matmul.associativity`."""
+    """Return the verdict on an axiom (or regrouping law), given by its full name, such as `matmul.associativity`."""
     entry = axiom_ledger().get(axiom)
     if entry is None:
         return prove_axiom(axiom_laws()[axiom])
@@ -30,7 +30,7 @@ def axiom_ledger() -> Mapping[str, LedgerEntry]:
 
 
 def resting_on_axioms(proof: Proved) -> Verdict:
-    """Return the proof, limited to the sizes for which its axioms are proved, or `Unknown` if an axiom is not proved."""
+    """Return the proof, limited to the sizes for which its axioms are proved. Return `Unknown` if an axiom is not proved."""
     bounded = list(proof.bounded)
     for axiom in proof.axioms:
         match axiom_verdict(axiom):

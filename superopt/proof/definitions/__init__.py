@@ -13,7 +13,7 @@ Normal forms:
 
     `normal`: the value at one position as a decision tree over sums of products.
     `sums`: the data types of sums of products (reads, powers, calls, guards), and substitution in them.
-    `simplify`: simplifies summands: their guards, their quotients, and bound indices on which no factor depends.
+    `simplify`: simplifies guards and quotients in summands, and removes bound indices on which no factor depends.
     `functions`: canonical forms of functions, powers and exponentials. It also merges the factors of a product.
     `maxima`: canonical forms of maxima.
     `forms`: recognizers of special forms, such as step functions, 1 + exp(v), -|v| and rational powers.
@@ -24,9 +24,9 @@ Normal forms:
 Zero tests:
 
     `cancel`: decides whether a sum is zero. Summands cancel where their index domains overlap.
-    `align`: finds reindexings that map one product to another, and solves linear equations for a bound index.
+    `align`: finds substitutions of bound indices that turn one product into another, and solves linear equations.
     `pointwise`: cached zero tests of sums without bound indices.
-    `clearing`: multiplies a sum by its denominators.
+    `clearing`: multiplies a sum by a denominator of its summands.
     `cases`: case splits on maxima and signs.
     `signs`: signs of values from their structure and from facts.
     `values`: decides with Z3 whether a value is zero where other values have given signs.

@@ -1,7 +1,7 @@
 """Reindexings between two products.
 
-A reindexing writes the bound indices of one product as expressions over the bound indices of the other product. A reindexing is
-computed from the factors of the products: equal factors read the same elements.
+A reindexing writes the bound indices of one product as expressions in the bound indices of the other product. It is computed
+from the indices in the factors, because two factors that read the same element are equal.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def lookup(reindexing: Reindexing) -> Lookup:
 
 
 def head(factor: Factor) -> tuple[str, ...]:
-    """Return a key that is the same for equal factors, such as a function's name. Factors with different keys are not equal."""
+    """Return a key of a factor, such as the name of its function. Factors with different keys are never treated as equal."""
     match factor:
         case Read(name, indices):
             return "read", name, str(len(indices))
@@ -40,14 +40,14 @@ def head(factor: Factor) -> tuple[str, ...]:
 
 
 def product_signature(factors: Iterable[Factor]) -> tuple[tuple[str, ...], ...]:
-    """Return the sorted keys (see `head`) of a product's factors. Two products can be equal only if their keys are equal."""
+    """Return the sorted keys (see `head`) of a product's factors. Products are compared only if these keys are the same."""
     return tuple(sorted(map(head, factors)))
 
 
 def orders(source: Sequence[Factor], target: Sequence[Factor]) -> Iterator[tuple[int, ...]]:
-    """Yield every order of the target's factors in which each factor could equal the source's factor at the same position.
+    """Yield every order of the target's factors in which each factor has the key of the source's factor at the same position.
 
-    Factors with different keys cannot be equal (see `head`). An order is a tuple of positions in the target.
+    The key of a factor is given by `head`. An order is a tuple of positions in the target.
     """
     groups: dict[tuple[str, ...], list[int]] = {}
     for position, factor in enumerate(target):
@@ -65,11 +65,11 @@ def orders(source: Sequence[Factor], target: Sequence[Factor]) -> Iterator[tuple
 
 
 def alignments(source: Summand, target: Summand) -> Iterator[tuple[tuple[int, ...], Reindexing, Reindexing]]:
-    """Yield possible alignments of two products, each as an order of the target's factors and a reindexing in each direction.
+    """Yield possible alignments of two products. Each alignment is an order of the target's factors and two reindexings.
 
     The first reindexing writes each bound index of the target as an expression in the source's bound indices. The second
-    reindexing writes the source's indices as expressions in the target's indices. The caller must check that the factors agree
-    and that the two reindexings are inverse to each other.
+    reindexing writes each bound index of the source as an expression in the target's bound indices. The caller must check that
+    the factors agree and that the two reindexings are inverse to each other.
     """
     seen = 0
     inner = {k for f in (*source.factors, *target.factors) for k in nested(f)}
@@ -87,9 +87,9 @@ def alignments(source: Summand, target: Summand) -> Iterator[tuple[tuple[int, ..
 def _completed(
     source: Sequence[Sym], target: Sequence[Sym], forward: Reindexing, backward: Reindexing
 ) -> Iterator[tuple[Reindexing, Reindexing]]:
-    """Yield both reindexings, extended by the indices that they lack.
+    """Add the missing indices to both reindexings, in every possible way. Yield the two reindexings for each way.
 
-    The missing indices of the source are paired with those of the target in every possible way. Each way gives one item.
+    Each way pairs the missing indices of the source with the missing indices of the target.
     """
     here = [k for k in source if k not in backward]
     there = [k for k in target if k not in forward]
@@ -105,7 +105,7 @@ def _completed(
 def pairings(source: Sequence[Factor], target: Sequence[Factor]) -> Iterator[list[Pair]]:
     """Yield lists of index pairs, one list for each way to pair the parts of `source` with the parts of `target`.
 
-    If the factors are equal, then one of the lists contains only pairs of equal indices.
+    The pairs of a list are candidates for equal indices: if all of them are equal, the factors may be equal.
     """
     options = [list(_pairs(a, b)) for a, b in zip(source, target, strict=True)]
     for choice in itertools.product(*options):
@@ -150,7 +150,7 @@ def _inner_pairs(here: Sequence[Summand], there: Sequence[Summand]) -> Iterator[
 def solve_indices(pairs: Sequence[Pair], unknowns: Sequence[Sym], inner: Iterable[Sym] = ()) -> Reindexing:
     """Return values of the unknowns at which the two indices of each pair are equal. Undetermined unknowns are left out.
 
-    The unknowns occur in the second index of a pair. A pair that contains a symbol of `inner` is skipped.
+    Unknowns may occur only in the second index of a pair. A pair that contains a symbol of `inner` is skipped.
     """
     found: Reindexing = {}
     hidden = set(inner)
@@ -176,7 +176,7 @@ def solve_indices(pairs: Sequence[Pair], unknowns: Sequence[Sym], inner: Iterabl
 def solve_for_bound_index(extent: Extent, unknown: Atom) -> Extent | None:
     """Return the value of `unknown` at which the extent is zero.
 
-    Return None if the extent is not linear in `unknown`, or if the slope does not divide the constant part.
+    Return None if the extent is not linear in `unknown`, or if the coefficient of `unknown` does not divide the other terms.
     """
     line = linear_in_bound_index(extent, unknown)
     if line is None:
@@ -200,7 +200,7 @@ def first_from(extent: Extent, unknown: Atom) -> Extent | None:
 
 
 def linear_in_bound_index(extent: Extent, unknown: Atom) -> tuple[Extent, Extent] | None:
-    """Return the slope and the constant part of an extent that is linear in `unknown`, or None if it is not linear."""
+    """Return the coefficient of `unknown` and the sum of the other terms, or None if the extent is not linear in `unknown`."""
     slope: Extent = 0
     rest: Extent = 0
     for monomial, coefficient in extent.terms if isinstance(extent, Size) else ():
@@ -246,9 +246,9 @@ def _times(a: Extent, b: Extent) -> Extent:
 
 
 def unit_coefficient_symbol(extent: Extent, allowed: Callable[[Atom], bool]) -> Sym | None:
-    """Return an allowed symbol that is a term of the extent with coefficient 1 and occurs nowhere else in the extent.
+    """Return a symbol that is a term of the extent with coefficient 1 and occurs nowhere else in the extent.
 
-    Return None if there is no such symbol.
+    Only symbols for which `allowed` returns True are considered. Return None if there is no symbol of this kind.
     """
     if not isinstance(extent, Size):
         return None

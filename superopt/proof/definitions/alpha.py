@@ -35,9 +35,9 @@ Key: TypeAlias = "tuple[str, ...]"
 
 @functools.lru_cache(maxsize=PROOF.alpha_cache_count)
 def shape(summand: Summand) -> tuple[Key, Extent]:
-    """Return a key of the summand, and the constant factor of the summand, which is a number or a size.
+    """Return a key of the summand and the summand's constant factor, which is a number or a size.
 
-    The key is the same for summands that differ only in this factor, the names of bound indices and the order of parts.
+    The key is the same for summands that differ only in the constant factor, the names of bound indices or the order of parts.
     """
     bound = tuple(dict.fromkeys(bound_in(summand)))
     number, coefficient = _apart(summand.coefficient, summand.bound)
@@ -97,7 +97,7 @@ def _kept(extent: Extent) -> str:
 
 
 def _renaming(bound: tuple[Sym, ...], summand: Summand) -> _Names:
-    """Return names for the bound indices, numbered by first occurrence. Indices that do not occur are numbered last."""
+    """Return new names for the bound indices, numbered by first occurrence. Unused indices get the last numbers."""
     among = set(bound)
     blind = _Names(dict.fromkeys(bound, BLIND))
     seen: dict[Sym, None] = {}
@@ -109,7 +109,7 @@ def _renaming(bound: tuple[Sym, ...], summand: Summand) -> _Names:
 
 
 class _Names:
-    """A function that writes an extent as text, with new names for some symbols."""
+    """A function that returns an extent as text, with new names for some symbols."""
 
     def __init__(self, names: dict[Sym, Size]) -> None:
         self.names = names

@@ -1,15 +1,15 @@
 """Arithmetic of sizes and indices: Z3 decides whether a condition follows from other conditions.
 
-Extents of variables are at least 1. Attribute variables and indices are integers, or reals where they are marked as real. A
-quotient is unconstrained unless its denominator is at least 1. A product of unknowns is first treated as a new unknown. Only
-simple bounds of the product are known, such as `a * b >= b` for `a >= 1` and `b >= 0`. Most questions are then linear.
-Questions that linear arithmetic cannot decide go to Z3's nonlinear arithmetic. The nonlinear arithmetic is limited by a number
-of steps, not by a time. The conditions that a solver has seen can change the solver's next answer. Each verdict is therefore
-computed with a fresh solver, so that the verdict does not depend on the machine or on earlier questions.
+A question asks whether a condition follows from other conditions. Extents of variables are at least 1. Attribute variables are
+integers unless they are marked as real, and indices are integers. A quotient is unconstrained unless its denominator is at
+least 1. A product of unknowns is first treated as a new unknown, of which only simple bounds are known, such as `a * b >= b`
+for `a >= 1` and `b >= 0`. Most questions are then linear. Questions that linear arithmetic cannot decide go to Z3's nonlinear
+arithmetic. Z3's work is limited by a count of steps, not by time, so that a verdict does not depend on the machine. The earlier
+questions to a solver can change its next answer. Each verdict is therefore computed with a fresh solver.
 
-Most questions that arise in a proof remain undecided. Undecided questions take the longest and support no proof. A ledger can
-therefore list the digests of undecided questions, and later checks skip these questions. A skipped question counts as
-undecided, so the list cannot make a false condition pass.
+Most questions that arise in a proof remain undecided. They take the longest and support no proof. A ledger can therefore list
+the digests of undecided questions, and later checks skip these questions. A skipped question counts as undecided, so the list
+cannot make a false condition pass.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ from superopt.proof.definitions.products import (
 )
 
 DIGEST = 8
-"""Length of the digest that identifies a question (does a condition follow from others?), in hexadecimal digits."""
+"""The number of hexadecimal digits in the digest of a question. A question asks whether a condition follows from others."""
 
 
 def z3_solver_version() -> str:
@@ -75,8 +75,8 @@ def z3_solver_version() -> str:
 class SolverEffort(IntEnum):
     """The effort with which the solver tries to show that a condition follows from other conditions.
 
-    LINEAR uses only linear arithmetic. PRODUCTS also derives consequences of inequalities between products. NONLINEAR also uses
-    Z3's nonlinear arithmetic.
+    LINEAR uses only linear arithmetic. PRODUCTS also derives consequences of inequalities between products. NONLINEAR
+    additionally uses Z3's nonlinear arithmetic.
     """
 
     LINEAR = 0
@@ -88,7 +88,7 @@ class SolverEffort(IntEnum):
 def isolated_solver() -> Iterator[None]:
     """Run a block with a fresh solver and no cached answers, so that verdicts do not depend on earlier questions.
 
-    Questions that are skipped outside the block are also skipped inside the block.
+    A question that the enclosing block skips is also skipped in this block.
     """
     outside = _sessions[-1]
     _sessions.append(_Session(outside.passed_over, outside.unsettled))
@@ -100,13 +100,13 @@ def isolated_solver() -> Iterator[None]:
 
 @contextlib.contextmanager
 def skip_questions(questions: Container[str] = frozenset()) -> Iterator[Collection[str]]:
-    """Run a block without cached answers. Questions whose digests are in `questions` are not asked and count as undecided.
+    """Run a block in which certain questions are not asked and count as undecided. The block starts without cached answers.
 
-    A question asks whether a condition follows from other conditions. Questions that an enclosing block skips are asked in this
-    block, unless `questions` contains their digests too.
+    A question asks whether a condition follows from other conditions. `questions` contains the digests of the skipped
+    questions. Other questions are asked in this block, even if an enclosing block skips them.
 
     Yields:
-        The digests of all undecided questions in the block, in the order of the questions.
+        The digests of all undecided questions in the block, in the order in which the questions arise.
     """
     inside = _Session(questions, {})
     _sessions.append(inside)
@@ -135,10 +135,10 @@ def is_contradictory(assumptions: Iterable[Cond], effort: SolverEffort = SolverE
 
 
 def _stronger(assumptions: Sequence[Cond], claim: Cond) -> bool:
-    """Return whether the claim is shown to follow from the assumptions without a solver.
+    """Return whether a claim `left >= 0` is shown to follow from the assumptions without a solver.
 
-    The claim follows if an assumption is the claim with an equal or smaller constant. The claim also follows if it holds for
-    all extents, because extents are at least 1.
+    The claim follows if an assumption has the same terms and an equal or smaller constant term. The claim also follows if it
+    holds for all extents that are at least 1.
     """
     if not isinstance(claim, Compare) or claim.relation != ">=":
         return False
@@ -201,7 +201,7 @@ def _answer(known: Sequence[Cond], claim: Cond, effort: SolverEffort) -> bool:
 
 
 def _linear() -> _Linear:
-    """Return the linear solver of the innermost `with` block. A solver with too many conditions is replaced by a new solver."""
+    """Return the linear solver of the innermost `with` block. If it has too many conditions, it is replaced by a new solver."""
     session = _sessions[-1]
     if session.solver is None or len(session.solver.literals) > PROOF.max_session_conditions:
         session.solver = _Linear()
@@ -211,7 +211,8 @@ def _linear() -> _Linear:
 class _Linear:
     """A solver that is used for many questions, so that clauses learned for one question help with later questions.
 
-    Each condition is asserted once, under a Boolean literal that switches the condition on.
+    Each condition is asserted only once, as an implication from a Boolean literal. A question assumes the literals of its
+    conditions.
     """
 
     def __init__(self) -> None:
@@ -230,9 +231,10 @@ class _Linear:
         return bool(self.answer == z3.unsat)
 
     def satisfied(self, conditions: Sequence[Cond], doubts: Sequence[Cond]) -> bool:
-        """Return whether the last model of the solver makes the conditions true and every condition in `doubts` false.
+        """Return whether the solver's last model makes the conditions true and every condition in `doubts` false.
 
-        The values of products and quotients are computed from the model's values of sizes and indices.
+        The model's values for products and quotients are ignored. Instead, products and quotients are computed from the model's
+        values for sizes and indices.
         """
         if self.answer != z3.sat:
             return False
@@ -342,7 +344,7 @@ def _number(value: z3.ExprRef) -> Extent:
 
 
 def _whole(extent: Size) -> Size:
-    """Multiply the extent by a positive integer so that all coefficients are integers. The sign does not change."""
+    """Multiply the extent by a positive integer that makes all coefficients integers. The extent's sign does not change."""
     scale = 1
     for _, coefficient in extent.terms:
         scale *= Fraction(coefficient).denominator
@@ -380,7 +382,7 @@ def _monomials(condition: Cond) -> Iterator[Monomial]:
 
 
 class _Nonlinear(_Linear):
-    """A solver for one question that uses Z3's nonlinear multiplication for products."""
+    """A solver that is used for only one question and represents products by Z3's nonlinear multiplication."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -47,17 +47,17 @@ class Assumptions:
     """The conditions on the sizes of one equation.
 
     The conditions hold wherever the left side is well typed, the `where` clause holds and no extent is zero. Each equality is
-    solved for one size, and the solution replaces this size everywhere. Expressions after this replacement are called "in
+    solved for one size, and the solution replaces this size everywhere. An expression after this replacement is said to be "in
     solved sizes".
 
     Attributes:
         binding: The substitution that rewrites terms of the equation into solved sizes.
         left: The terms of the left side in solved sizes.
         right: The terms of the right side in solved sizes.
-        facts: The conditions that remain.
-        solved: Each eliminated size with its value in the remaining sizes.
-        divisions: Pairs of conditions and an equality that these conditions must imply. The equality was divided by a positive
-            factor before it was solved.
+        facts: The conditions that remain after the equalities are solved.
+        solved: A mapping from each eliminated size to its value, expressed in the remaining sizes.
+        divisions: One pair for each equality that was changed before it was solved, for example divided by a positive factor.
+            The pair contains the conditions known at that point and the changed equality, which must follow from them.
 
     Raises:
         ShapeError: The conditions contradict each other, or the right side is never well typed where the left side is.
@@ -90,14 +90,15 @@ class Assumptions:
         self.right = tuple(instantiate(t, self.binding, cache) for t in equation.right)
 
     def value(self, atom: Atom) -> Extent | None:
-        """Return the value of an atom for `substitute`: the solution if an equality was solved for the atom, otherwise None.
+        """Return the solution if an equality was solved for the atom (a size or a quotient), otherwise None.
 
-        A quotient in `_opaque` is returned unchanged, so that no size inside the quotient is replaced.
+        The method serves as the argument of `substitute`. A quotient in `_opaque` is returned unchanged, so that no size inside
+        the quotient is replaced.
         """
         return size(atom) if atom in self._opaque else self.solved.get(atom)
 
     def normal(self, extent: Extent) -> Extent:
-        """Return the extent in solved sizes: each size for which an equality was solved is replaced by the solution."""
+        """Return the extent in solved sizes: if an equality was solved for a size, the solution replaces the size."""
         return substitute(extent, self.value)
 
     def _solve(self, conditions: Iterable[Cond]) -> tuple[Cond, ...]:
@@ -146,10 +147,10 @@ class Assumptions:
         return known
 
     def _bounded_below(self, condition: Cond) -> bool:
-        """Return whether the condition follows from the lower bounds of its atoms.
+        """Return whether the condition follows from the lower bounds of its atoms, such as sizes and attribute variables.
 
-        The condition must say that a polynomial is at least 0. Apart from its constant term, the polynomial must have no
-        negative coefficients, and the lower bounds must not be negative.
+        The answer is True only if the condition says that a polynomial is at least 0. Except for the constant term, the
+        coefficients of the polynomial must not be negative. The lower bounds must not be negative either.
         """
         if not isinstance(condition, Compare) or condition.relation != ">=":
             return False
@@ -190,7 +191,7 @@ def _parts(condition: Cond) -> tuple[Cond, ...]:
 
 
 def _about_extents_alone(condition: Cond) -> bool:
-    """Return whether the condition only says that a sum of products of extents is positive, which is always true."""
+    """Return whether the condition always holds because extents are at least 1, as `x.shape[-1] * x.shape[-2] >= 1` does."""
     if not isinstance(condition, Compare) or condition.relation != ">=":
         return False
     lowest: Extent = 0
@@ -202,7 +203,10 @@ def _about_extents_alone(condition: Cond) -> bool:
 
 
 def _lower_bounds(facts: Iterable[Cond]) -> dict[Atom, int]:
-    """Return the lower bounds of atoms that follow from conditions such as `s0 - 1 >= 0` and `g * (n // g) - 1 >= 0`."""
+    """Return lower bounds for sizes, attribute variables and quotients, as a mapping.
+
+    The bounds follow from facts such as `s0 - 1 >= 0` and `g * (n // g) - 1 >= 0`.
+    """
     lowest: dict[Atom, int] = {}
     products: list[tuple[Monomial, int]] = []
     for fact in facts:
@@ -226,7 +230,7 @@ def _lower_bounds(facts: Iterable[Cond]) -> dict[Atom, int]:
 class _Solution:
     """The solution `atom = value` of the equality `condition`.
 
-    `whole` contains quotients that occur in `value`. Later substitutions must not replace sizes inside these quotients.
+    `whole` contains quotients in `value` that later substitutions must leave unchanged, including the sizes inside them.
     """
 
     condition: Cond
@@ -308,9 +312,9 @@ def _without_factors(extent: Size, lowest: Mapping[Atom, int]) -> Size:
 
 
 def _alone(extent: Extent, wanted: tuple[type, ...]) -> list[tuple[Atom, int]]:
-    """Return each atom `a` for which `a` or `-a` is a term of the extent, together with the sign 1 or -1.
+    """Return pairs of an atom `a` and a sign (1 or -1), one for each term of the extent that is `a` or `-a`.
 
-    Extents of variables come before attributes, and extents of the last variable come first.
+    Extents of variables come before attribute variables. Names are in reverse alphabetical order.
     """
     terms = extent.terms if isinstance(extent, Size) else ()
     single = [(m[0], int(c)) for m, c in terms if len(m) == 1 and c in (1, -1) and isinstance(m[0], wanted)]

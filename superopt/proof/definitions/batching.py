@@ -1,16 +1,17 @@
-"""Proofs of a rule with an additional batch axis from the same rule without the axis.
+"""Proofs that a rule with an additional batch axis follows from the same rule without the axis.
 
 For example, let x and y have rank 3, and let w have rank 2. Each slice of `x @ w + y @ w` along the first axis of x and y is
-the same expression with x and y of rank 2. The equation with the batch axis is called the larger equation (JAX's vmap adds such
-an axis). The larger equation follows from the smaller equation if three claims are shown for all sizes:
+the same expression with x and y of rank 2. JAX's vmap adds an axis in the same way. The equation with the batch axis is called
+the larger equation, and the equation without it the smaller equation. The larger equation follows from the smaller equation if
+three claims are shown for all sizes:
 
 - the assumptions of the smaller equation follow from the assumptions of the larger equation;
-- every slice of a term of the larger equation along the batch axis has the value of the same term of the smaller equation: at
-  one symbolic position, the definition of the operator gives the same expression for both terms, symbol for symbol;
-- the typing conditions of the larger equation's right side are among the conditions of its left side and of the smaller
-  equation's right side.
+- if a term of the larger equation is sliced along the batch axis, every slice equals the corresponding term of the smaller
+  equation: at one symbolic position, the operator's definition gives the same expression for the slice and for that term;
+- each typing condition of the larger equation's right side is also an assumption of the larger equation or a typing condition
+  of the smaller equation's right side.
 
-The batch axis may be inserted at any position, so that an equation about axis -2 can follow from an equation about axis -1.
+The batch axis may be inserted at any position. An equation about axis -2 can therefore follow from an equation about axis -1.
 """
 
 from __future__ import annotations
@@ -50,16 +51,16 @@ from superopt.proof.definitions.normal import Normal, TooLongError, Tree, TreeVa
 
 BATCH = size(Sym("batch."))
 WHOLE = -1
-"""Stands for the position of the batch axis in a term that has no batch axis."""
+"""The value that is used instead of the position of the batch axis for a term without a batch axis."""
 
 Places: TypeAlias = "dict[tuple[Term, Term], int | None]"
 
 
 def representatives(equations: Iterable[Equation]) -> list[Equation]:
-    """Return a subset of the equations that implies all equations. Equations of low rank come first.
+    """Return a subset of the equations that implies all of them. Equations of low rank come first.
 
     An equation is left out if it follows from an equation with one axis fewer. If the returned equations hold and have
-    well-typed right sides, then all the given equations hold and have well-typed right sides.
+    well-typed right sides, the same is true of all equations.
     """
     chosen: list[Equation] = []
     known: list[Equation] = []
@@ -71,22 +72,22 @@ def representatives(equations: Iterable[Equation]) -> list[Equation]:
 
 
 def _axes(equation: Equation) -> tuple[int, int]:
-    """Return a sort key: the total rank of the equation's variables, and the total distance of its axes from the end."""
+    """Return a sort key: the sum of the ranks of the equation's variables, and the sum of its axes counted from the end."""
     return sum(n for _, n in equation.ranks if n > 0), sum(-n for _, n in equation.ranks if n < 0)
 
 
 def follows_by_batching(equation: Equation, smaller: Equation) -> bool:
     """Return whether the equation is shown to follow from `smaller`, an equation with one axis fewer.
 
-    If so, a well-typed right side of `smaller` also implies a well-typed right side of the equation.
+    If so, and if the right side of `smaller` is well typed, the equation's right side is also well typed.
     """
     return any(_Batched(smaller, equation, grown).follows for grown in _insertions(smaller, equation))
 
 
 def _insertions(smaller: Equation, larger: Equation) -> Iterator[Mapping[str, int]]:
-    """Yield possible positions of the batch axis that `larger` has in addition to the axes of `smaller`.
+    """Yield the possible positions of the batch axis, which is the axis that only `larger` has.
 
-    Each item maps each variable with a batch axis to the position of the axis, counted from the front.
+    Each item is a mapping from each variable with a batch axis to the position of the axis, counted from the front.
     """
     if [name for name, _ in smaller.ranks] != [name for name, _ in larger.ranks]:
         return
@@ -172,9 +173,9 @@ class _Batched:
     # ------------------------------------------------------------ terms
 
     def _place(self, small: Term, large: Term) -> int | None:
-        """Return the axis along which each slice of the larger term equals the smaller term.
+        """Return the batch axis of the larger term: the axis along which each slice equals the smaller term.
 
-        Return WHOLE if the two terms are equal. Return None if there is no such axis and the terms differ.
+        If the larger term has no batch axis and equals the smaller term, return WHOLE. Otherwise return None.
         """
         if (small, large) not in self._places:
             self._places[small, large] = self._placed(small, large)
@@ -199,9 +200,9 @@ class _Batched:
         return next((p for p in candidates if _acts_slicewise(one, other, places, p, small.rank)), None)
 
     def _operands(self, small: Term, large: Term) -> tuple[tuple[Term, ...], tuple[int, ...]] | None:
-        """Return the larger term's operands, in the order of the smaller term's operands, and the batch axis of each operand.
+        """Pair the operands of the two terms. Return the larger term's operands and the batch axis of each operand.
 
-        Return None if the operands cannot be paired.
+        The operands are in the order of the smaller term's operands. Return None if the operands cannot be paired.
         """
         left = list(large.args)
         matched: list[tuple[Term, int]] = []
@@ -215,10 +216,10 @@ class _Batched:
 
 
 def _moved(smaller: Equation, grown: Mapping[str, int], tensors: Collection[str]) -> Iterator[tuple[Atom, Extent]]:
-    """Yield a pair for each size whose names differ: the name in the smaller equation and the name in the larger equation.
+    """Yield a pair for each size that is named differently in the two equations: its name in the smaller and in the larger one.
 
-    The names of extents of axes before the batch axis differ, because axes are counted from the end. The names of entries of a
-    tuple attribute after the batch axis differ, because entries are counted from the front.
+    Axes are counted from the end, so the extents of axes before the batch axis have different names. The entries of a tuple
+    attribute are counted from the front, so the entries after the batch axis have different names.
     """
     ranks = dict(smaller.ranks)
     for name, place in grown.items():
@@ -232,7 +233,7 @@ def _moved(smaller: Equation, grown: Mapping[str, int], tensors: Collection[str]
 
 
 class _Equal:
-    """A rewriter that makes sizes canonical: one size stands for all sizes that are equal by the assumed conditions."""
+    """A rewriter for sizes: if the assumed conditions imply that some sizes are equal, one of them replaces the others."""
 
     def __init__(self, assumed: Iterable[Cond]) -> None:
         self._chosen: dict[Atom, Extent] = {}
@@ -245,7 +246,7 @@ class _Equal:
                 self._chosen[second] = size(first)
 
     def extent(self, extent: Extent) -> Extent:
-        """Return the extent with each size replaced by the size that stands for all equal sizes."""
+        """Return the extent with each size replaced by the size chosen among all sizes that equal it."""
         if not self._chosen or not isinstance(extent, Size):
             return extent
         known = self._forms.get(extent)
@@ -254,21 +255,22 @@ class _Equal:
         return known
 
     def condition(self, condition: Cond) -> Cond:
-        """Return the condition with each size replaced by the size that stands for all equal sizes.
+        """Return the condition with each size replaced by the size chosen among all sizes that equal it.
 
-        Positive common factors of an equality are removed. A condition which says that an extent is at least 1 becomes True.
+        Positive common factors of an equality are removed. A condition that always holds because extents are at least 1 becomes
+        True.
         """
         return _plain(substitute_cond(condition, self._chosen.get) if self._chosen else condition)
 
     def positive(self, extent: Extent) -> bool:
-        """Return whether the extent is at least 1 because it is built from extents of variables."""
+        """Return whether the extent is always at least 1, as a product of extents of variables is."""
         return _plain(at_least(extent, 1)) is True
 
 
 def _equal_atoms(condition: Cond) -> tuple[Atom, Atom] | None:
-    """Return the two sizes that the condition states to be equal. An extent of a variable comes before other sizes.
+    """Return the two sizes of a condition which states that they are equal. Return None for other conditions.
 
-    Return None if the condition does not state that two sizes are equal.
+    If one of the sizes is an extent of a variable, it comes first.
     """
     if not isinstance(condition, Compare) or condition.relation != "==" or len(condition.left.terms) != 2:
         return None
@@ -289,7 +291,7 @@ def _plain(condition: Cond) -> Cond:
 
 
 def claim_without_factors(condition: Cond, positive: Collection[Atom] = ()) -> Cond:
-    """Remove the sign and the positive common factors of an equality or a disequality.
+    """Remove positive common factors from an equality or a disequality, and make its first coefficient positive.
 
     Extents of variables are positive, and so are the atoms in `positive`.
     """
@@ -328,7 +330,10 @@ def _mapped(value: Attribute, size_of: Callable[[Extent], Extent]) -> Attribute:
 
 
 def _renamed(*nodes: _Node) -> Iterator[_Node]:
-    """Yield the nodes with sizes renamed by first occurrence. Nodes that differ only in names of sizes become equal."""
+    """Yield the nodes with their sizes renamed in the order of first occurrence.
+
+    Nodes that differ only in names of sizes become equal.
+    """
     names: dict[Atom, Extent] = {}
 
     def named(atom: Atom) -> Extent | None:
@@ -348,8 +353,8 @@ def _renamed(*nodes: _Node) -> Iterator[_Node]:
 def _acts_slicewise(small: _Node, large: _Node, places: tuple[int, ...], place: int, rank: int) -> bool:
     """Return whether each slice of the larger node's result is the smaller node's result on slices of the operands.
 
-    The arguments are those of `_slicewise`. Sizes are renamed first, so that nodes that differ only in names share a cached
-    result.
+    The arguments are those of `_slicewise`. Sizes are renamed first, so that nodes that differ only in names of sizes share a
+    cached result.
     """
     return _slicewise(*_renamed(small, large), places, place, rank)
 
@@ -370,7 +375,7 @@ def _slicewise(small: _Node, large: _Node, places: tuple[int, ...], place: int, 
 def _element(node: _Node, places: tuple[int, ...], at: Shape) -> Tree:
     """Return the node's result on unknown operands at one position.
 
-    An operand with a batch axis is read in its slice at the symbolic batch index.
+    If an operand has a batch axis, only its slice at the symbolic batch index is read.
     """
     notation = Normal()
 

@@ -1,9 +1,9 @@
 """Zero tests of sums: summands with equal products of elements cancel where their index domains overlap.
 
-A summand runs over a domain of bound indices. Two summands overlap where a reindexing maps a point of one domain to a point of
-the other domain, and the inverse reindexing maps the point back. On the overlap, the coefficients of the summands add up.
-Outside the overlap, each summand remains. The reindexing is a bijection by construction. The domains need not be equal: a sum
-over n + m elements cancels against the sums over the first n and the last m elements.
+A summand is summed over a domain: the values of its bound indices. Two summands overlap where a reindexing maps a point of one
+domain to a point of the other domain, and the inverse reindexing maps the point back. On the overlap, the reindexing is
+therefore a bijection, and the coefficients of the summands are added. Outside the overlap, each summand remains. The domains
+need not be equal: a sum over n + m elements cancels against the sums over the first n and the last m elements.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class Merged:
 
     Attributes:
         common: The sum of both summands on the overlap of their index domains. Empty if this sum is zero.
-        left: The first summand outside the overlap.
-        right: The second summand outside the overlap.
+        left: The part of the first summand outside the overlap.
+        right: The part of the second summand outside the overlap.
     """
 
     common: Sum
@@ -102,7 +102,7 @@ class Cancellation:
     _largest: dict[tuple[Guard, Largest, Largest], bool] = field(default_factory=dict)
 
     def zero(self, facts: Guard, value: Sum) -> bool:
-        """Return whether the sum is zero under the facts. False can also mean undecided."""
+        """Return whether the sum is shown to be zero under the facts (conditions on sizes and indices)."""
         value = collect_summands(value)
         if not value:
             return True
@@ -126,7 +126,7 @@ class Cancellation:
         return tuple(open_)
 
     def _further(self, facts: Guard, open_: Sum) -> bool:
-        """Return whether the sum is shown to be zero by cleared denominators, a case split, or a test inside a summation."""
+        """Return whether the sum is shown to be zero by clearing a denominator, a case split or a common summation."""
         if self.depth > PROOF.max_cancel_depth:
             return False
         product = clear_denominator(open_, self.notation)
@@ -140,7 +140,10 @@ class Cancellation:
         return Cancellation(notation or self.notation, self.budget, self.told + told, self.depth + 1)
 
     def _by_cases(self, facts: Guard, value: Sum) -> bool:
-        """Return whether the sum is zero in each case of a split on signs. In an impossible case, the sum counts as zero."""
+        """Return whether the sum is shown to be zero in each case of a split on signs.
+
+        If no further split is possible, Z3 tests the sum under the signs of the current case.
+        """
         possible = sign_cases(value, self.notation)
         if possible is None:
             return bool(self.told) and zero_where(facts, self.told, value, self.notation)
@@ -152,10 +155,11 @@ class Cancellation:
         return True
 
     def _under_one_sum(self, facts: Guard, value: Sum) -> bool:
-        """Return whether the sum is zero because its summands cancel in two groups.
+        """Return whether the sum is shown to be zero because its summands cancel in two groups.
 
-        The first group consists of the summands that run over the same indices as the first summand. These summands must cancel
-        for each choice of the indices. The second group consists of all other summands, whose sum must be zero.
+        Consider the first summand that has bound indices. The first group consists of all summands whose bound indices have the
+        same ranges. For each choice of the indices, the terms of these summands must add up to zero. The second group consists
+        of all other summands, whose sum must be zero.
         """
         first = next((s for s in value if s.bound), None)
         if first is None:
@@ -171,7 +175,7 @@ class Cancellation:
         return self._deeper().zero(inside, tuple(bodies)) and (not others or self._deeper().zero(facts, tuple(others)))
 
     def _body(self, first: Summand, other: Summand) -> Summand | None:
-        """Return the summand `other` without its summation, written over the bound indices of `first`.
+        """Return the summand `other` without its summation, with its bound indices renamed to those of `first`.
 
         Return None if the indices of the two summands have different ranges.
         """
@@ -199,9 +203,9 @@ class Cancellation:
         return None
 
     def merge(self, facts: Guard, s: Summand, t: Summand, *, whole: bool) -> Merged | None:
-        """Add up the two summands on the overlap of their index domains, and return the result.
+        """Add the two summands on the overlap of their index domains, and return the result.
 
-        Return None if no overlap was found, or if `whole` is True and the domains overlap only in part.
+        Return None if no overlap was found, or if `whole` is True and a part of a summand is outside the overlap.
         """
         t = self.notation.apart(t, s)
         for order, there, back in alignments(s, t):
@@ -235,7 +239,7 @@ class Cancellation:
     # ------------------------------------------------------------ factors
 
     def same_factor(self, facts: Guard, a: Factor, b: Factor) -> bool:
-        """Return whether the factors are equal under the facts."""
+        """Return whether two factors with the same key (see `head`) are shown to be equal under the conditions in `facts`."""
         match a, b:
             case (Read(_, here), Read(_, there)) | (TableElement(_, _, here), TableElement(_, _, there)):
                 return all(is_valid(facts, same(i, j), SolverEffort.PRODUCTS) for i, j in zip(here, there, strict=True))
@@ -255,7 +259,10 @@ class Cancellation:
         return found
 
     def _covers(self, facts: Guard, these: Largest, those: Largest) -> bool:
-        """Return whether each operand of `these` equals an operand of `those` wherever the first operand's guard holds."""
+        """Return whether the operands of `those` are shown to include all operands of `these`.
+
+        `these` and `those` are maxima. Operands are compared wherever their guards hold.
+        """
         key = (facts, these, those)
         known = self._largest.get(key)
         if known is None:
@@ -264,7 +271,11 @@ class Cancellation:
         return known
 
     def covered(self, facts: Guard, candidate: GuardedValue, others: Sequence[GuardedValue]) -> bool:
-        """Return whether `candidate` equals one of the other operands of a maximum wherever the guard of `candidate` holds."""
+        """Return whether `candidate` is shown to equal an operand in `others` wherever the guard of `candidate` holds.
+
+        `candidate` and `others` are operands of maxima. The equal operand may differ from one part of the domain of `candidate`
+        to another.
+        """
         open_: Guard = (*facts, *candidate.guard)
         if is_contradictory(open_):
             return True
@@ -285,8 +296,8 @@ class Cancellation:
     def _witnesses(self, candidate: GuardedValue, other: GuardedValue) -> Iterator[Reindexing]:
         """Yield values for the bound indices of `other` at which `other` can equal `candidate`. Both are operands of a maximum.
 
-        Indices of tensor elements take the values at which `other` reads the same elements as the candidate. All other indices
-        take the first values that the guard allows.
+        A bound index that selects a tensor element gets the value at which `other` reads the same element as `candidate`. Every
+        other bound index gets the least value that the guard of `other` allows.
         """
         inner = {k for s in (*candidate.value, *other.value) for k in bound_in(s)}
         readings: list[Reindexing] = [{}]
@@ -315,8 +326,8 @@ def _ordered(source: Sequence[Factor], target: Sequence[Factor]) -> list[Factor]
 def _ends(candidate: GuardedValue, reading: Reindexing, bound: Sequence[Sym]) -> Iterator[Reindexing]:
     """Yield the reindexing `reading`, extended by values for the indices in `bound` that `reading` lacks.
 
-    A missing index gets the least value that some condition of the candidate's guard allows. If the conditions allow different
-    least values, each least value is tried.
+    A missing index gets the least value that a condition of the candidate's guard allows. If two conditions have different
+    least values, both values are tried.
     """
     k = next((k for k in bound if k not in reading), None)
     if k is None:

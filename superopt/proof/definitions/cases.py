@@ -31,7 +31,7 @@ from superopt.proof.definitions.sums import (
 class SignCase:
     """One case of a case split. `told` contains pairs of a value and its sign in this case.
 
-    If `replaced` is set, the tensor element `replaced` equals the sum `by` in this case.
+    `replaced` is None, or a tensor element that equals the sum `by` in this case.
     """
 
     told: tuple[tuple[Sum, Sign], ...]
@@ -42,7 +42,7 @@ class SignCase:
 def sign_cases(value: Sum, notation: Normal) -> tuple[SignCase, ...] | None:
     """Return a case split that simplifies the first maximum or step function in the value.
 
-    At least one of the cases always holds. Return None if the value contains no maximum or step function.
+    At least one of the cases always holds. Return None if the value contains no maximum or step function that can be split.
     """
     pivot = next(_pivots(value, frozenset()), None)
     if pivot is None:
@@ -62,7 +62,7 @@ def sign_cases(value: Sum, notation: Normal) -> tuple[SignCase, ...] | None:
 def _upright(value: Sum, notation: Normal) -> Sum:
     """Return a simpler sum that has the same sign as the value wherever the value is not 0.
 
-    In a product, 1 / x becomes x. A sum over an index whose terms are positive multiples of x becomes x.
+    In a product, 1 / x becomes x. If every term of a sum over an index is x times a non-negative factor, the sum becomes x.
     """
     if len(value) != 1 or isinstance(value[0].coefficient, Size):
         return value
@@ -80,8 +80,8 @@ def _upright(value: Sum, notation: Normal) -> Sum:
 def _pivots(value: Sum, hidden: frozenset[Sym]) -> Iterator[tuple[str, Sum]]:
     """Yield the name and the argument of each maximum and step function in the value. Inner functions come first.
 
-    The argument of a maximum is the difference of two operands. A case split on the sign of the argument simplifies the
-    function. Arguments that depend on a bound index are left out.
+    For a maximum, the argument is the difference of two of its operands. A case split on the sign of the argument simplifies
+    the function. A function is left out if its argument depends on a bound index.
     """
     for summand in value:
         for factor in summand.factors:
@@ -112,9 +112,9 @@ def _free(value: Sum, hidden: frozenset[Sym]) -> bool:
 
 
 def _solved(value: Sum) -> tuple[Read, Sum] | tuple[()]:
-    """Return a tensor element in which the sum is linear, and the value of this element that makes the sum zero.
+    """Return a tensor element in which the sum is linear, and the value of the element at which the sum is zero.
 
-    Return () if there is no such element.
+    Return () if the sum is not linear in any element.
     """
     for summand in value:
         match summand:

@@ -1,7 +1,7 @@
 """Clearing of denominators: a sum is zero if it is zero after multiplication by a nonzero denominator.
 
-If a step function or a guard selects between values, a denominator can be zero where the quotient is not used. Such sums are
-left unchanged.
+A step function, or a guard that only some summands have, can exclude a quotient where its denominator is zero. The denominator
+is then not known to be nonzero everywhere, so it is not cleared.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from superopt.proof.definitions.sums import ONE, Call, Factor, Largest, Power, S
 
 
 def clear_denominator(value: Sum, notation: Normal) -> Sum | None:
-    """Return the sum multiplied by a denominator: a power of a base that occurs with a negative exponent.
+    """Multiply the sum by a denominator and return the result.
 
-    Return None if there is no denominator, or if the result grows too long. A base that depends on a bound index is not
-    cleared.
+    The denominator is a power that occurs in the sum with a negative exponent, and its base contains no bound index. Return
+    None if no denominator can be cleared, or if the result is too long.
     """
     if any(map(_steps, value)):
         return None
@@ -36,8 +36,9 @@ def clear_denominator(value: Sum, notation: Normal) -> Sum | None:
 
 
 def _everywhere(value: Sum, key: Key) -> bool:
-    """Return whether every summand has all guard conditions of those summands that divide by the base with the key `key`.
+    """Return whether the base with the key `key` is known to be nonzero wherever any summand of the sum is used.
 
+    This holds if each guard condition of a summand that divides by the base is also a guard condition of every other summand.
     Conditions on bound indices are ignored.
     """
     dividing = [s for s in value if _exponent(s, key) < 0]
@@ -65,7 +66,7 @@ def _step(factor: Factor) -> bool:
 def _divisors(value: Sum) -> Iterator[Factor]:
     """Yield the bases of powers with negative exponents, except bases that depend on a bound index.
 
-    A base that is a sum is wrapped as a power with exponent 1.
+    A base that is a single factor is yielded as it is. Any other base is yielded as a power with exponent 1.
     """
     seen: set[Key] = set()
     for summand in value:
@@ -91,7 +92,10 @@ def _exponent(summand: Summand, key: Key) -> Fraction:
 
 
 def _of(factor: Factor, key: Key) -> Fraction:
-    """Return the exponent if the factor is a power of the base whose `factor_key` is `key`, and 0 otherwise."""
+    """Return the exponent if the factor is a power of the base whose `factor_key` is `key`. Return 0 for other factors.
+
+    The base itself has the exponent 1.
+    """
     if isinstance(factor, Power) and _is_number(factor.exponent) and factor_key(_held(factor.base)) == key:
         return Fraction(factor.exponent)  # type: ignore[arg-type]
     return Fraction(factor_key(factor) == key)

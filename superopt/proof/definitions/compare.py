@@ -24,7 +24,7 @@ NO_DIVISORS: Divisors = ((), ())
 
 
 class TensorComparison:
-    """Comparison of symbolic tensors under facts about sizes.
+    """Comparison of symbolic tensors under facts (conditions on sizes).
 
     `remainder` contains the summands that did not cancel in the last failed comparison.
     """
@@ -40,7 +40,7 @@ class TensorComparison:
         """Return None if the tensors are shown to be equal in shape and elements. Otherwise return the reason for failure.
 
         The right tensor must be defined wherever the left tensor is. With `both_ways`, the left tensor must also be defined
-        wherever the right tensor is. `divisors` contains the extents by which the attributes of each side divide.
+        wherever the right tensor is. `divisors` contains, for each side, the denominators that occur in the side's attributes.
         """
         for axis, (here, there) in enumerate(zip(left.shape, right.shape, strict=True)):
             if not is_valid(self.facts, same(flatten_quotients(self.facts, here), flatten_quotients(self.facts, there))):
@@ -69,9 +69,9 @@ class TensorComparison:
         return f"{len(self.remainder)} summands of the difference of the two sides do not cancel"
 
     def _split(self, facts: Guard, value: Sum, position: set[Sym]) -> tuple[Guard, Sum]:
-        """Replace each position index i that occurs in a quotient i // b by q * b + r, where 0 <= r < b.
+        """Substitute q * b + r, where 0 <= r < b, for each position index i that occurs in a quotient such as i // b.
 
-        Every integer i has this form. Return the facts, extended by the bounds of q and r, and the new sum.
+        Every integer i can be written in this form. Return the facts, extended by the bounds of q and r, and the new sum.
         """
         for _ in range(PROOF.max_compared_splits):
             found = self._splittable(facts, value, position)

@@ -1,4 +1,4 @@
-"""The content of a sum: a common divisor of the summands that consists of a number, sizes, factors and a shared exponential."""
+"""The content of a sum: a common divisor of all summands. It is a product of a number, sizes, factors and an exponential."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from superopt.proof.definitions.sums import (
 
 
 def common_content(facts: Guard, values: Sequence[Summand], least: Sign, signs: Signs) -> Summand:
-    """Return a common divisor of the summands: a number, sizes and factors whose known sign is at least `least`.
+    """Return a common divisor of the summands: the product of a number, sizes, factors and an exponential.
 
-    Parts that contain bound indices are left out.
+    Only sizes and factors whose known sign is at least `least` are used. Parts that contain bound indices are left out.
     """
     if not values:
         return Summand(1)
@@ -55,9 +55,9 @@ def divided(value: Sum, by: Summand) -> Sum:
 
 
 def number_content(facts: Guard, coefficients: Sequence[Extent], least: Sign = Sign.POSITIVE) -> Extent:
-    """Return the largest common divisor of all coefficients.
+    """Return a common divisor of all coefficients: the greatest common divisor of their numbers, times their common sizes.
 
-    It is a positive number times sizes whose known sign is at least `least`.
+    A common size is left out if its known sign is less than `least`.
     """
     terms = [t for c in coefficients for t in (c.terms if isinstance(c, Size) else (((), c),))]
     shared = Counter(terms[0][0])
@@ -81,9 +81,9 @@ def _free(factor: Factor, summand: Summand) -> bool:
 
 
 def _common_exponent(values: Sequence[Summand]) -> Sum:
-    """Return the part that the exponents of all exponentials share, such as `a` for `exp(a + b) + exp(a + c)`.
+    """Return the terms that the exponents of all exponentials share, such as `a` for `exp(a + b) + exp(a + c)`.
 
-    The part is empty if a summand has no exponential. Terms of exponents that contain bound indices are left out.
+    The result is the empty sum if a summand has no exponential. Terms that contain bound indices are left out.
     """
     shared: dict[tuple[Key, Extent], Summand] | None = None
     for summand in values:

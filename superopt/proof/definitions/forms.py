@@ -17,7 +17,7 @@ def is_factor(base: Sum) -> bool:
 
 
 def is_indicator(value: Sum) -> bool:
-    """Return whether the sum contains only step functions and is 0 or 1 for all values of these functions."""
+    """Return whether the sum contains only step functions, and is 0 or 1 for every combination of their values."""
     if any(s.bound or s.guard or isinstance(s.coefficient, Size) for s in value):
         return False
     if not all(isinstance(f, Call) and f.function in ("zero", "positive") for s in value for f in s.factors):
@@ -79,7 +79,7 @@ def negated_abs_argument(value: Sum) -> Sum | None:
 def leading_coefficient(value: Sum) -> Extent:
     """Return the constant factor of the sum's first summand.
 
-    If this factor is a polynomial of sizes, return the coefficient of the polynomial's last term.
+    If the constant factor is a polynomial of sizes, return the coefficient of the polynomial's last term instead.
     """
     number = shape(value[0])[1]
     return number.terms[-1][1] if isinstance(number, Size) else number

@@ -1,7 +1,6 @@
-"""Arithmetic formulas for Z3, built through its C interface.
+"""Arithmetic formulas for Z3, built through Z3's C interface.
 
-The formulas are the same as those of z3's Python classes. The Python classes check sorts at every step, and these checks take
-longer than Z3's answers.
+Z3's own Python classes build the same formulas, but check sorts at every step. These checks take longer than Z3's answers.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from z3 import z3core
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Expression:
-    """A number in Z3: an integer or a real. In an operation with a real, an integer is converted to a real."""
+    """A Z3 expression for a number: an integer or a real. In an operation with a real, an integer is converted to a real."""
 
     ref: z3.AstRef
     integer: bool
@@ -74,7 +73,7 @@ def z3_product(*parts: Expression) -> Expression:
 
 
 def implies(condition: z3.BoolRef, claim: z3.BoolRef) -> z3.BoolRef:
-    """Return the formula that the condition implies the claim."""
+    """Return the formula which says that the condition implies the claim."""
     return z3.BoolRef(z3core.Z3_mk_implies(_context(condition), condition.ast, claim.ast), condition.ctx)
 
 

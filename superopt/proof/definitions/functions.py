@@ -1,9 +1,9 @@
 """Simplification of functions: each function of simplified sums is rewritten to a canonical form.
 
-The canonical form has the function's value wherever the function is defined. The canonical form may also be defined elsewhere.
-For example, the canonical form of `x * (1 / x)` is 1. `superopt.proof.domains` decides whether a rule may use the canonical
-form. Roots and reciprocals are written as powers. Factors are moved out of a power's base where possible. If the base is a sum
-of exponentials, the part that all exponents share is moved out too.
+The canonical form has the function's value wherever the function is defined. It may also be defined elsewhere. For example, the
+canonical form of `x * (1 / x)` is 1. `superopt.proof.domains` therefore checks separately where the sides of a rule are
+defined. Roots and reciprocals are written as powers. Factors are moved out of a power's base where possible. If the base is a
+sum of exponentials, an exponential of the terms that all exponents share is moved out too.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ EXPONENTS: dict[str, Extent] = {"reciprocal": -1, "sqrt": Fraction(1, 2), "rsqrt
 
 
 def apply_function(facts: Guard, function: str, arguments: Sequence[Sum], notation: Normal) -> Sum:
-    """Return the function applied to these sums, simplified under the facts."""
+    """Return the function applied to these sums, simplified under the conditions in `facts`."""
     known = _Functions(facts, notation)
     first = arguments[0]
     match function:
@@ -75,14 +75,14 @@ def apply_function(facts: Guard, function: str, arguments: Sequence[Sum], notati
 
 
 def raise_to_power(facts: Guard, base: Sum, exponent: Extent, notation: Normal) -> Sum:
-    """Return `base ** exponent`, simplified under the facts."""
+    """Return `base ** exponent`, simplified under the conditions in `facts`."""
     return _Functions(facts, notation).power(base, exponent)
 
 
 def merge_factors(facts: Guard, summand: Summand, notation: Normal) -> Sum:
     """Merge the factors of a product.
 
-    The result contains at most one power of each base and at most one exponential. It contains each step function once.
+    The result contains at most one power of each base, at most one exponential, and no step function twice.
     """
     return _Functions(facts, notation).merged(summand)
 
@@ -156,7 +156,7 @@ class _Functions:
     def monomial_power(self, summand: Summand, exponent: Extent) -> Sum:
         """Return a power of a product.
 
-        The power is split into powers of single factors where these powers are known to exist.
+        The powers of single factors are split off if they are known to be defined.
         """
         counts = Counter(map(factor_key, summand.factors))
         factors = {factor_key(f): f for f in summand.factors}
@@ -270,7 +270,7 @@ class _Functions:
     def log_of_sum(self, value: Sum) -> Sum:
         """Return the logarithm of a sum whose summands have no common divisor.
 
-        The logarithm log(1 + exp(-v)) becomes log(1 + exp(v)) - v.
+        If v has a positive leading coefficient, log(1 + exp(-v)) becomes log(1 + exp(v)) - v.
         """
         exponent = one_plus_exp_argument(value)
         if exponent is None:
@@ -349,7 +349,7 @@ class _Functions:
     # ------------------------------------------------------------ products
 
     def merged(self, summand: Summand) -> Sum:
-        """Return the product with at most one power of each base, at most one exponential, and each step function once."""
+        """Return the product with at most one power of each base, at most one exponential, and no step function twice."""
         exponents: list[Sum] = []
         powers: dict[Key, tuple[Factor, Extent]] = {}
         others: list[Factor] = []
@@ -389,7 +389,7 @@ class _Functions:
         return value
 
     def held_power(self, held: Factor, exponent: Extent) -> Sum:
-        """Return a power of a factor. If the factor is a power of a sum with exponent 1, return a power of the sum."""
+        """Return a power of a factor. A factor with the form `sum ** 1` stands for the sum itself."""
         base = held.base if isinstance(held, Power) and held.exponent == 1 else single(held)
         if exponent == 0:
             return ONE

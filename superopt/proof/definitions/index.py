@@ -1,10 +1,11 @@
 """The index prover: proves equations between terms for all sizes from the definitions of their operators.
 
 Both sides are evaluated to a normal form at one symbolic position, and their difference is shown to be zero. If this fails
-because of a group count or a factor of a reshape, the equation is proved only for a few values of this count or factor, and the
-verdict lists the values. All other sizes stay symbolic. Both sides are evaluated on random instances (choices of sizes and
-attributes) before a proof is tried, and again after a proof has failed. A counterexample refutes the equation. An equation
-without instances is never reported as proved. If there is neither a proof nor a counterexample, the verdict is `Unknown`.
+because of a group count (as in a convolution) or a factor of a reshape, the equation is proved only for a few values of this
+count or factor, and the verdict lists the values. All other sizes stay symbolic. Both sides are evaluated on random instances
+(choices of sizes and attributes) before a proof is tried, and again after a proof has failed. A counterexample refutes the
+equation. An equation without instances is never reported as proved. If there is neither a proof nor a counterexample, the
+verdict is `Unknown`.
 """
 
 from __future__ import annotations
@@ -56,12 +57,10 @@ RANKS = (1, 2, 3, 4)
 
 @isolated_solver()
 def prove_axiom(rule: Rule, *, seed: int = 0) -> Verdict:
-    """Prove or refute a rule or axiom at all of its choices of ranks, from the definitions of its operators.
+    """Prove or refute a rule or axiom at all choices of its ranks, from the definitions of its operators.
 
-    If the proof fails at a choice of ranks, the verdict at this choice is returned.
-
-    The sides of an `==` rule must be defined on the same inputs. The right side of a `=>` rule must be defined where the left
-    side is.
+    If the proof fails at a choice of ranks, the verdict at this choice is returned. The sides of an `==` rule must be defined
+    on the same inputs. The right side of a `=>` rule must be defined wherever the left side is.
     """
     both_ways = rule.statement.arrow == "=="
     found: list[Verdict] = []
@@ -76,8 +75,9 @@ def prove_axiom(rule: Rule, *, seed: int = 0) -> Verdict:
 def reprove_equations(equations: Iterable[Equation], bounded: Sequence[str] = (), *, both_ways: bool = False) -> Verdict:
     """Prove the equations again from the definitions. Return `Proved` or `Unknown`.
 
-    The proof covers all sizes, except that `bounded` may list limits such as `g in 1, 2, 3, 4`. `bounded` and `both_ways` are
-    taken from the stored proof. The function does not search for a counterexample.
+    The proof covers all sizes within the limits in `bounded`, such as `g in 1, 2, 3, 4`. The limits are those of the stored
+    proof. With `both_ways`, the left side must also be defined wherever the right side is. The function does not search for a
+    counterexample.
     """
     started = time.perf_counter()
     for equation in equations:
@@ -138,7 +138,7 @@ def _unknowns(equation: Equation) -> list[Atom]:
 
 
 def _restrictions(attempt: Attempt) -> Iterator[tuple[Atom, ...]]:
-    """Yield sets of unknowns to fix at small values after a failed attempt: group counts, divisors and dividends."""
+    """Yield sets of unknowns that are fixed at small values after a failed attempt: group counts, divisors and dividends."""
     groups = tuple(attempt.groups())
     divisors, dividends = attempt.divided()
     for chosen in dict.fromkeys((groups, divisors, groups + divisors, dividends)):
@@ -188,7 +188,7 @@ class Attempt:
         return ""
 
     def _divisors(self, *roots: Term) -> tuple[Extent, ...]:
-        """Return the extents by which attributes of the terms divide."""
+        """Return the denominators that occur in attributes of the terms, split into their factors."""
         return tuple(f for d in denominators(*roots) for f in denominator_factors(substitute(d, self.solved.get)))
 
     def _tensor(self, term: Term, known: Mapping[Term, index.Tensor]) -> index.Tensor:
@@ -230,9 +230,9 @@ def _made(atom: Atom) -> bool:
 
 
 def _with_positive_quotients(facts: Guard) -> Guard:
-    """Return the facts, with a new fact for each quotient that the facts imply to be positive.
+    """Return the facts and a new fact `q >= 1` for each quotient q for which the facts imply it.
 
-    Such a quotient is an unknown q that replaces the condition `f % g == 0` by `f = g * q`.
+    The quotient q is an unknown. It was introduced to write the condition `f % g == 0` as `f = g * q`.
     """
     named = dict.fromkeys(a for c in facts for a in condition_atoms(c) if is_instance_quotient(a))
     return facts + tuple(claim for a in named if is_valid(facts, claim := at_least(size(a), 1)))
@@ -244,8 +244,9 @@ def _with_positive_quotients(facts: Guard) -> Guard:
 def commutative_obligations() -> Iterator[tuple[str, Verdict]]:
     """Yield a verdict on commutativity and a verdict on associativity for each commutative operator.
 
-    When a term is built, the operands of such an operator are sorted, so the two sides of each law become the same term.
-    The operator's binary definition is therefore compared with itself on exchanged and regrouped operands.
+    When a term is built, the operands of a commutative operator are sorted, so the two sides of each law become the same term.
+    The laws are therefore not proved with terms. Instead, the operator's binary definition is applied directly to exchanged and
+    regrouped operands, and the results are compared.
     """
     for name, spec in registry().items():
         if spec.commutative:

@@ -39,9 +39,9 @@ INCREASING = ("exp", "log", "erf", "positive")
 def largest(facts: Guard, candidates: Sequence[GuardedValue], notation: Normal) -> Sum:
     """Return the maximum of the candidates, simplified. The values of the candidates must be simplified already.
 
-    A candidate is an operand of the maximum, with one value for each choice of the bound indices at which the guard holds.
+    A candidate is an operand of the maximum. It has one value for each choice of its bound indices at which its guard holds.
 
-    The maximum of x and -x is the absolute value of x. This maximum is kept unless the sign of x is known.
+    The absolute value of x is written as the maximum of x and -x. It is not simplified further unless the sign of x is known.
     """
     given = list(candidates)
     if len(given) == 2 and all(_plain(c) for c in given) and not collect_summands(given[0].value + given[1].value):
@@ -73,7 +73,7 @@ def _plain(candidate: GuardedValue) -> bool:
 def _unbound(facts: Guard, candidate: GuardedValue) -> GuardedValue:
     """Remove the guard and the bound indices of a maximum's operand if its value does not depend on these indices.
 
-    The guard must be shown to hold where all bound indices are 0. Otherwise the operand stays unchanged.
+    The operand stays unchanged unless its guard is shown to hold where all bound indices are 0.
     """
     if not candidate.bound or set(candidate.bound) & {a for s in candidate.value for e in extents_in(s) for a in atoms(e)}:
         return candidate
@@ -82,7 +82,7 @@ def _unbound(facts: Guard, candidate: GuardedValue) -> GuardedValue:
 
 
 def _magnitude(facts: Guard, candidates: Sequence[GuardedValue], notation: Normal) -> Sum:
-    """Return the maximum of a value and its negative, with positive factors moved out."""
+    """Return the maximum of a value and its negative, with non-negative common factors moved out."""
     common = common_content(facts, [s for c in candidates for s in c.value], Sign.NOT_NEGATIVE, notation.signs)
     if common == Summand(1):
         return single(Largest(tuple(candidates)))
@@ -91,10 +91,10 @@ def _magnitude(facts: Guard, candidates: Sequence[GuardedValue], notation: Norma
 
 
 def _flattened(facts: Guard, candidate: GuardedValue, notation: Normal) -> list[GuardedValue]:
-    """Replace an operand that contains an inner maximum by one operand for each operand of the inner maximum.
+    """Replace an operand that contains an inner maximum with one operand for each operand of the inner maximum.
 
-    The given operand is the inner maximum, which may be multiplied by a non-negative value, plus any other summands. An operand
-    of any other form is returned unchanged.
+    One summand of the operand must be the inner maximum or its product with a non-negative value. An operand of any other form
+    is returned unchanged.
     """
     for position, summand in enumerate(candidate.value):
         match summand:
@@ -123,9 +123,9 @@ def _not_negative(facts: Guard, summand: Summand, notation: Normal) -> bool:
 
 
 def _undominated(facts: Guard, candidates: list[GuardedValue], notation: Normal) -> list[GuardedValue]:
-    """Remove the operands of a maximum that never exceed another operand.
+    """Remove the operands of a maximum that are shown never to exceed another operand.
 
-    Only operands without a guard and without bound indices are tried as the larger operand.
+    Only operands without a guard and without bound indices are tried as this other operand.
     """
     plain = [c for c in candidates if not c.bound and not c.guard]
     if len(plain) > PROOF.max_compared_candidates:
@@ -166,7 +166,10 @@ def _free_of(coefficient: Extent, candidate: GuardedValue) -> bool:
 
 
 def _smallest_of_largest(facts: Guard, candidates: Sequence[GuardedValue], notation: Normal) -> Sum | None:
-    """Rewrite the maximum over k of min(a(k), b) as min(max over k of a(k), b). Return None for other maxima."""
+    """Rewrite the maximum of min(a(k), b) over k as min(m, b), where m is the maximum of a(k) over k.
+
+    Return None for maxima of any other form.
+    """
     if len(candidates) != 1 or len(candidates[0].value) != 1 or not candidates[0].bound:
         return None
     (candidate,) = candidates
@@ -189,7 +192,7 @@ def _smallest_of_largest(facts: Guard, candidates: Sequence[GuardedValue], notat
 def _outermost(facts: Guard, candidates: Sequence[GuardedValue], notation: Normal) -> Sum | None:
     """Move a monotone function out of a maximum: max(exp(a), exp(b)) becomes exp(max(a, b)).
 
-    Return None if the operands do not share a monotone function.
+    Return None if the operands are not all values of the same monotone function.
     """
     if not candidates or any(len(c.value) != 1 for c in candidates):
         return None
@@ -223,7 +226,7 @@ def _head(factor: Factor) -> tuple[object, ...]:
 
 
 def _rises(facts: Guard, candidates: Sequence[GuardedValue], notation: Normal) -> bool | None:
-    """Return True if the outermost function that all operands share is increasing, False if decreasing, and None if unknown."""
+    """Return whether the outermost function of all operands is increasing (True) or decreasing (False), or None if unknown."""
     match candidates[0].value[0].factors[0]:
         case Call(function, (_,)) if function in INCREASING:
             return True

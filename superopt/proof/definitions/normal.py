@@ -85,7 +85,7 @@ def _partial(factor: Factor) -> bool:
 def combine(a: Tree, b: Tree, leaf: Callable[[Sum, Sum], Sum], known: Guard = ()) -> Tree:
     """Combine two decision trees. The result has the leaf `leaf(x, y)` where the trees have the leaves x and y.
 
-    A condition that the path from the root already decides is not repeated.
+    Conditions in `known`, and conditions decided on the path from the root, are not tested again.
     """
     if isinstance(a, Choice):
         return _branch(a, lambda part, path: combine(part, b, leaf, path), known)
@@ -151,7 +151,7 @@ class Normal:
     def telling(self, signs: Signs) -> Normal:
         """Return an interpreter with `signs` as the known signs of values.
 
-        The names of the fresh indices differ from those of this interpreter.
+        The two interpreters never create indices with the same name.
         """
         other = Normal(signs)
         other._count, other._work = self._count, self._work
@@ -168,7 +168,7 @@ class Normal:
             raise TooLongError(f"the proof processes more than {PROOF.max_multiplied_summands} summands")
 
     def fresh(self, stem: str = "k") -> Sym:
-        """Return a new index. No other index and no attribute variable has the same name."""
+        """Return a new index whose name differs from the names of all other indices and of all attribute variables."""
         return Sym(f"{stem}.{next(self._count)}")
 
     def read(self, name: str, shape: tuple[Extent, ...]) -> index.Tensor:
@@ -185,8 +185,8 @@ class Normal:
     def product(self, a: Sum, b: Sum) -> Sum:
         """Expand the product of two sums. Indices that both sums bind are renamed in the second sum.
 
-        Zero times a partial function stays as a summand with coefficient 0, because the product is undefined where the function
-        is undefined.
+        Zero times a function that is not defined everywhere stays as a summand with coefficient 0, because the product is
+        undefined wherever the function is.
         """
         if not a or not b:
             return tuple(replace(s, coefficient=0) for s in a or b if has_partial_function((s,)))
@@ -198,7 +198,7 @@ class Normal:
         return Summand(s.coefficient * t.coefficient, s.bound + t.bound, s.guard + t.guard, s.factors + t.factors)
 
     def apart(self, summand: Summand, other: Summand) -> Summand:
-        """Return the summand with its bound indices renamed where the other summand binds the same indices."""
+        """Return the summand, with fresh names for its bound indices if the other summand binds one of the same indices."""
         return self.renamed(summand) if set(bound_in(summand)) & set(bound_in(other)) else summand
 
     def renamed(self, summand: Summand) -> Summand:
@@ -246,9 +246,10 @@ class Normal:
         return TreeValue(self._picked(value.tree, extent, body, ()), self)
 
     def _picked(self, tree: Tree, extent: Extent, body: Callable[[Extent], TreeValue], known: Guard) -> Tree:
-        """Return the decision tree with each leaf i replaced by `body(i)`. The leaves are used as indices.
+        """Return the decision tree with each leaf i replaced with `body(i)`. The leaves are used as indices.
 
-        Each leaf must be an element of a variable that holds indices. Any other leaf raises `TooLongError`.
+        Raises:
+            TooLongError: A leaf is not an element of a variable.
         """
         match tree:
             case Choice():
@@ -275,7 +276,7 @@ class Normal:
 
 
 def _exact(extent: Extent) -> Extent:
-    """Return the extent with floating-point numbers as exact fractions, so that sums of them are not rounded."""
+    """Convert the floating-point numbers in an extent to exact fractions, so that later sums are not rounded."""
     if isinstance(extent, Size):
         if not any(isinstance(c, float) for _, c in extent.terms):
             return extent
@@ -291,9 +292,10 @@ def _exact(extent: Extent) -> Extent:
 
 
 def _called(function: str, trees: Sequence[Tree], sums: tuple[Sum, ...], known: Guard = ()) -> Tree:
-    """Apply the function to decision trees: the result has a leaf for every combination of the trees' leaves.
+    """Apply the function to decision trees. The result has a leaf for every combination of the trees' leaves.
 
-    A condition that is already decided on the path from the root is not repeated.
+    Conditions in `known`, and conditions decided on the path from the root, are not tested again. `sums` contains the leaves
+    that are already chosen for the first arguments.
     """
     if not trees:
         return call_of_sums(function, *sums)

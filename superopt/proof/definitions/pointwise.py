@@ -1,6 +1,6 @@
 """Zero tests of sums without bound indices, as in equations between elementwise functions.
 
-The elements of tensors become unknown numbers. One cached test then serves all ranks and axes.
+Each tensor element is replaced with an unknown number. One cached result can therefore be used for all ranks and axes.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from superopt.proof.domains import implied_signs
 def pointwise_zero(facts: Guard, value: Sum) -> bool:
     """Return whether the sum is zero wherever it is defined, for all values of the tensor elements in it.
 
-    False can also mean undecided. Return False if the sum binds an index. Summands are grouped by their guards, and each group
-    must be zero.
+    False can also mean undecided. The result is False if the sum contains a bound index. Summands are grouped by their guards,
+    and each group is tested separately.
     """
     if not value:
         return True
@@ -57,9 +57,9 @@ def _zero(facts: Guard, value: Sum) -> bool:
 
 
 def _abstract(facts: Guard, value: Sum) -> tuple[Guard, Sum]:
-    """Return the facts and the sum with each tensor element replaced by an unknown number.
+    """Replace each tensor element in the sum with an unknown number. Return the relevant facts and the new sum.
 
-    Facts that are not linked to the remaining sizes, either directly or through other facts, are left out.
+    A fact is relevant if it shares a size or attribute variable with the new sum or with another relevant fact.
     """
     elements = _Elements()
     plain = collect_summands(elements.sum(value))

@@ -1,4 +1,4 @@
-"""Consequences of inequalities between products, which are added as conditions for linear arithmetic."""
+"""Consequences of inequalities that contain products. They help linear arithmetic, which treats each product as an unknown."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Monomial: TypeAlias = "tuple[Atom, ...]"
 
 
 def consequences(conditions: Sequence[Cond]) -> list[Cond]:
-    """Return conditions that follow from the given conditions, but not by linear arithmetic.
+    """Return consequences of the conditions that linear arithmetic alone does not find.
 
     The result contains products of two conditions, conditions multiplied by positive extents, and conditions divided by
-    positive unknowns. A condition is multiplied only if all resulting products of unknowns already occur in the given
-    conditions.
+    positive unknowns. A multiplied condition is left out if it contains a product of unknowns that does not occur in
+    `conditions`. Only products of extents may be new.
     """
     plain = [c for c in (*conditions, *_roundings(conditions)) if isinstance(c, Compare) and c.relation != "!="]
     spoken = {m for c in plain for m, _ in c.left.terms if len(m) > 1}
@@ -42,7 +42,7 @@ def is_integer_lemma_product(monomial: Monomial) -> bool:
 
 
 def floor_bounds(quotient: Floor) -> tuple[Cond, Cond]:
-    """Return the definition of a floor quotient: 0 <= numerator - denominator * quotient < denominator."""
+    """Return the two inequalities that define a floor quotient: 0 <= numerator - denominator * quotient < denominator."""
     rest = quotient.numerator - _product(quotient.denominator, size(quotient))
     return at_least(rest, 0), at_least(quotient.denominator - 1, rest)
 
@@ -56,10 +56,10 @@ def _roundings(conditions: Sequence[Cond]) -> Iterator[Cond]:
 
 
 def _scaled(conditions: Sequence[Compare], spoken: set[Monomial]) -> Iterator[Cond]:
-    """Yield conditions multiplied by products of extents, which are positive.
+    """Multiply conditions by products of extents, which are positive, and yield the results.
 
-    `spoken` contains the products that occur in the conditions. The results contain no other products, except products of
-    extents.
+    `spoken` contains the products of unknowns that occur in the conditions. The only other products in the results are products
+    of extents.
     """
     for condition in conditions:
         scales = {
@@ -75,7 +75,7 @@ def _scaled(conditions: Sequence[Compare], spoken: set[Monomial]) -> Iterator[Co
 
 
 def _multiplied(conditions: Sequence[Compare], spoken: set[Monomial]) -> Iterator[Cond]:
-    """Yield products of two conditions. A result contains only products of unknowns that are in `spoken`."""
+    """Multiply pairs of conditions and yield the results. All products of unknowns in the results are in `spoken`."""
     for position, one in enumerate(conditions):
         for other in conditions[position:]:
             if _lead(one.left.terms[-1][0], other.left.terms[-1][0]) not in spoken:
@@ -92,10 +92,10 @@ def _lead(a: Monomial, b: Monomial) -> Monomial:
 
 
 def _divided(conditions: Sequence[Compare]) -> Iterator[Cond]:
-    """Divide conditions over the integers by positive unknowns, and yield the results.
+    """Divide conditions by positive unknowns and yield the results. The conditions contain only integers.
 
-    For each condition p * a + b >= 0 with p > 0, the result is a >= 1 if b < 0, and otherwise a >= 0 if b < p. Each result is
-    then divided in the same way.
+    From p * a + b >= 0 with p > 0, it follows that a >= 1 if b < 0, and that a >= 0 if b < p. Each result is divided again in
+    the same way.
     """
     about = [(c, frozenset(c.left.atoms())) for c in conditions if c.relation == ">=" and is_integer_lemma_condition(c)]
     left = [condition for condition, _ in about]
@@ -119,7 +119,10 @@ def _divided(conditions: Sequence[Compare]) -> Iterator[Cond]:
 
 
 def _adds_up(extent: Extent, bounds: Sequence[Compare], depth: int = PROOF.max_added_bounds) -> bool:
-    """Return whether the extent is a sum of non-negative bounds and a non-negative number."""
+    """Return whether the extent is a sum of terms that are known to be non-negative.
+
+    The terms are multiples of the left sides of `bounds`, extents of variables minus 1, and a number.
+    """
     if not isinstance(extent, Size):
         return extent >= 0
     monomial, coefficient = extent.terms[-1]
@@ -139,7 +142,7 @@ def _adds_up(extent: Extent, bounds: Sequence[Compare], depth: int = PROOF.max_a
 
 
 def _quotient(extent: Size, factor: Atom) -> tuple[Extent, Extent]:
-    """Split the extent into factor * a + b, and return a and b. A term that is only a number times the factor stays in b."""
+    """Split the extent into factor * a + b, and return a and b. The term number * factor, if there is one, belongs to b."""
     whole: Extent = 0
     rest: Extent = 0
     for monomial, coefficient in extent.terms:

@@ -35,7 +35,7 @@ class Sign(IntEnum):
 
 @dataclass(frozen=True)
 class Signs:
-    """Known signs of values. A sign of a value also holds for all positive multiples of the value."""
+    """Known signs of values. A known sign of a value also applies to all positive multiples of the value."""
 
     told: tuple[tuple[frozenset[tuple[Key, Extent]], Sign], ...] = ()
     _known: dict[frozenset[tuple[Key, Extent]], Sign] = field(default_factory=dict, compare=False, repr=False)
@@ -45,7 +45,7 @@ class Signs:
             self._known[key] = max(sign, self._known.get(key, Sign.UNKNOWN))
 
     def telling(self, values: Iterable[tuple[Sum, Sign]]) -> Signs:
-        """Return a new `Signs` that has these known signs and the signs of the given values."""
+        """Return a new `Signs` that contains the known signs of this object and the signs in `values`."""
         return Signs((*self.told, *((_direction(v), sign) for v, sign in values)))
 
     # ------------------------------------------------------------ values
@@ -63,9 +63,9 @@ class Signs:
         return max(told, self._of_difference(facts, value)) if len(value) == 2 else told
 
     def _of_difference(self, facts: Guard, value: Sum) -> Sign:
-        """Return the sign of c * (f(a) - f(b)) for an increasing function f and a non-negative c.
+        """Return the sign of a value of the form c * (f(a) - f(b)), where f is an increasing function and c is not negative.
 
-        1 counts as exp(0). The sign is unknown for values of other forms.
+        The number 1 is treated as exp(0). The sign of a value of any other form is unknown.
         """
         for high, low in (value, value[::-1]):
             if high.bound or low.bound or high.guard or low.guard or high.coefficient + low.coefficient != 0:
@@ -78,10 +78,10 @@ class Signs:
         return Sign.UNKNOWN
 
     def of_summand(self, facts: Guard, summand: Summand) -> Sign:
-        """Return the sign of a summand.
+        """Return the sign of a summand, from the signs of its coefficient and factors where its guard holds.
 
-        The summand is not negative if, where its guard holds, each factor is not negative or occurs an even number of times.
-        Negative factors are allowed if the number of negative factors, including the coefficient, is even.
+        A factor that occurs an even number of times counts as not negative, even if its sign is unknown. The sign of the
+        summand is unknown if an odd number of its other factors, including the coefficient, are negative.
         """
         inside = (*facts, *summand.guard)
         number = summand.coefficient
@@ -102,9 +102,9 @@ class Signs:
         return sign if _somewhere(facts, summand) else Sign.NOT_NEGATIVE
 
     def _either(self, facts: Guard, factor: Factor) -> tuple[Sign, bool]:
-        """Return the sign of the factor and False.
+        """Return the sign of the factor and whether the factor was negated.
 
-        If only the sign of the negated factor is known, return the sign of the negated factor and True.
+        If only the sign of the negated factor is known, this sign and True are returned.
         """
         sign = self.of_factor(facts, factor)
         if sign or not self._known:
@@ -170,9 +170,9 @@ class Signs:
 
 
 def _risen(factors: tuple[Factor, ...]) -> tuple[str, Sum] | None:
-    """Return the name and the argument if the product is an increasing function, such as exp(x), otherwise None.
+    """Return the name and the argument of an increasing function, such as exp, if the product is a value of this function.
 
-    The empty product, which is 1, counts as exp(0).
+    Otherwise return None. The empty product is 1 and is treated as exp(0).
     """
     match factors:
         case ():
@@ -186,7 +186,7 @@ def _risen(factors: tuple[Factor, ...]) -> tuple[str, Sum] | None:
 
 
 def _direction(value: Sum) -> frozenset[tuple[Key, Extent]]:
-    """Return a key of a sum that is the same for all its positive multiples."""
+    """Return a key that is the same for a sum and all positive multiples of the sum."""
     shapes = [shape(s) for s in value]
     numbers = [n for _, n in shapes if isinstance(n, int | Fraction)]
     scale = 1 / min(abs(Fraction(n)) for n in numbers) if numbers and all(numbers) else Fraction(1)

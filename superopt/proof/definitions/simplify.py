@@ -1,4 +1,4 @@
-"""Simplification of summands under facts.
+"""Simplification of summands under facts (conditions on sizes and indices).
 
 Summands with contradictory guards are dropped. Equalities in guards are solved, quotients are evaluated, and positive factors
 are moved out of maxima. If no factor depends on a bound index, the index is removed and the summand is multiplied by the number
@@ -45,7 +45,10 @@ def summand_atom_lookup(atom: Atom, extent: Extent) -> Lookup:
 
 
 def simplify_summand(facts: Guard, summand: Summand, notation: Normal) -> Iterator[Summand]:
-    """Yield summands whose sum equals this summand under the facts, or nothing if the summand's guard is contradictory."""
+    """Simplify a summand under the conditions in `facts`. Yield summands whose sum equals the given summand.
+
+    Nothing is yielded if the summand is shown to be zero, for example because its guard is contradictory.
+    """
     notation.spend(1)
     current = _equalities_solved(summand)
     for _ in range(PROOF.max_simplification_rounds):
@@ -69,12 +72,15 @@ def simplify_summand(facts: Guard, summand: Summand, notation: Normal) -> Iterat
 
 
 def simplify_sum(facts: Guard, value: Sum, notation: Normal) -> Sum:
-    """Simplify every summand, and add up summands that differ only in coefficient, names of bound indices or order of parts."""
+    """Simplify every summand and collect like terms.
+
+    Like terms differ only in a constant factor, the names of bound indices or the order of parts.
+    """
     return collect_summands(t for s in value for t in simplify_summand(facts, s, notation))
 
 
 def _equalities_solved(summand: Summand) -> Summand:
-    """Solve equalities in the summand's guard for bound indices, and replace these indices by the solutions."""
+    """Solve equalities in the summand's guard for bound indices, and substitute the solutions for these indices."""
     for condition in summand.guard:
         if isinstance(condition, Compare) and condition.relation == "==":
             for k in summand.bound:
@@ -90,7 +96,7 @@ def _unit_slope(extent: Size, unknown: Sym) -> bool:
 
 
 def _quotients_known(facts: Guard, summand: Summand) -> Summand | None:
-    """Flatten a nested quotient, or replace a quotient that is known to be -1, 0 or 1. Return None if no quotient changes."""
+    """Flatten a nested quotient, or evaluate a quotient that is known to be -1, 0 or 1. Return None if no quotient changes."""
     inside = (*facts, *summand.guard)
     for quotient in dict.fromkeys(quotients(extents_in(summand))):
         flat = flatten_quotients(inside, size(quotient))
@@ -117,9 +123,10 @@ def _product(a: Extent, b: Extent) -> Extent:
 
 
 def _bound_split(facts: Guard, summand: Summand, notation: Normal) -> Summand | None:
-    """Replace a bound index k in a quotient k // b by q * b + r, where 0 <= r < b.
+    """Substitute q * b + r, where 0 <= r < b, for a bound index k that occurs in a quotient such as k // b.
 
-    The pairs (q, r) correspond one-to-one to the values of k. Return None if there is no such quotient.
+    The new bound indices q and r replace k: each value of k corresponds to exactly one pair (q, r). Return None if there is no
+    quotient of this form.
     """
     inner = {j for f in summand.factors for j in nested(f)}
     for quotient in quotients(extents_in(summand)):
@@ -141,13 +148,13 @@ def _bound_split(facts: Guard, summand: Summand, notation: Normal) -> Summand | 
 
 
 def split_index(k: Sym, quotient: Floor, q: Sym, r: Sym) -> tuple[Extent, Guard]:
-    """Return k as an expression in the quotient q and the remainder r, and the bounds of r as conditions."""
+    """Return an expression for k in the new indices q (quotient) and r (remainder), and the bounds of r as conditions."""
     whole = _product(quotient.denominator, size(q)) + size(r) - (quotient.numerator - size(k))
     return whole, tuple(c for c in (at_least(size(r), 0), at_least(quotient.denominator - 1, size(r))) if c is not True)
 
 
 def quotient_range(facts: Guard, q: Sym) -> Iterator[Cond]:
-    """Yield the bounds of the quotient q that the facts imply: `q >= 0`, and upper bounds from facts about products."""
+    """Yield bounds of the quotient q that the facts imply: `q >= 0`, and upper bounds that follow from facts about products."""
     lowest = at_least(size(q), 0)
     if is_valid(facts, lowest):
         yield lowest
@@ -158,17 +165,17 @@ def quotient_range(facts: Guard, q: Sym) -> Iterator[Cond]:
 
 
 def _is_below(facts: Guard, fact: Compare, difference: Extent, under: Extent) -> bool:
-    """Return whether the fact implies that an index q is below a bound, given `difference`, which is `(bound - q) * under`.
+    """Return whether the fact implies that an index q is less than a bound. `difference` is `(bound - q) * under`.
 
-    The fact states that its left side is not negative. The result is True if `difference` exceeds the left side and `under` is
-    positive.
+    The fact states that its left side is not negative. If `difference` exceeds the left side, `difference` is positive. If
+    `under` is also positive, `bound - q` is positive.
     """
     left_over = at_least(difference - fact.left, 1)
     return is_valid(facts, left_over, SolverEffort.LINEAR) and is_valid(facts, at_least(under, 1), SolverEffort.PRODUCTS)
 
 
 def _bounding_factors(facts: Guard, q: Sym) -> list[tuple[Compare, Extent, Extent]]:
-    """Return triples (fact, c, b) where the fact contains the products q * b and c * b, so that c may be a bound of q."""
+    """Return triples (fact, c, b) for which the fact contains the products q * b and c * b. Then c may be a bound of q."""
     found: dict[tuple[Compare, Extent, Extent], None] = {}
     for fact in facts:
         if not isinstance(fact, Compare):
@@ -211,7 +218,10 @@ def _counted(facts: Guard, summand: Summand) -> Summand:
 
 
 def _range_of(facts: Guard, summand: Summand, k: Sym) -> Extent | None:
-    """Return the number of values of k if the guard's conditions on k reduce to one lower and one upper bound, or None."""
+    """Return the number of values of k that the guard allows, or None if they are not known to form a range.
+
+    The values form a range if the guard's conditions on k follow from one lower and one upper bound.
+    """
     about = [c for c in summand.guard if mentions(c, k)]
     known = (*facts, *(c for c in summand.guard if not mentions(c, k)))
     lower = [c for c in about if _slope(c, k) == 1]
@@ -242,7 +252,7 @@ def _slope(condition: Cond, k: Sym) -> int:
 
 
 def simplify_factor(facts: Guard, factor: Factor, notation: Normal) -> Sum:
-    """Simplify the factor under the facts, and return the result as a sum."""
+    """Simplify the factor under the conditions in `facts`, and return the result as a sum."""
     match factor:
         case Call(function, arguments):
             inner = [_guards_dropped(facts, simplify_sum(facts, a, notation)) for a in arguments]
@@ -269,7 +279,7 @@ def _guards_dropped(facts: Guard, value: Sum) -> Sum:
 
 
 def vanishes(facts: Guard, coefficient: Extent, effort: SolverEffort = SolverEffort.NONLINEAR) -> bool:
-    """Return whether the coefficient is shown to be zero under the facts. Fractions are cleared first."""
+    """Return whether the coefficient is shown to be zero under the conditions in `facts`. Denominators are cleared first."""
     current = coefficient
     while isinstance(current, Size):
         under = next((a for m, _ in current.terms for a in m if isinstance(a, Inverse)), None)
@@ -280,7 +290,7 @@ def vanishes(facts: Guard, coefficient: Extent, effort: SolverEffort = SolverEff
 
 
 def _cleared(extent: Size, under: Inverse) -> Extent:
-    """Multiply the extent by the denominator of `under` until `under` no longer occurs."""
+    """Multiply the extent by a power of the denominator of `under`, so that the reciprocal `under` no longer occurs."""
     power = max(m.count(under) for m, _ in extent.terms)
     total: Extent = 0
     for monomial, coefficient in extent.terms:

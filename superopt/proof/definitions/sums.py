@@ -1,8 +1,8 @@
 """Sums of products, which are the normal forms of tensor elements, and operations on such sums.
 
-A sum consists of summands. A summand is a coefficient times factors, summed over its bound indices. A guard (conditions on
-indices) limits the values of the bound indices. A factor is an element of a variable, an element of a table of constants, the
-largest of several values, a power of a sum, or another function of sums.
+A sum consists of summands. A summand is a coefficient times factors, summed over the summand's bound indices. A guard
+(conditions on indices) limits the values of the bound indices. A factor is an element of a variable, an element of a table of
+constants, the largest of several values, a power of a sum, or another function of sums.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ class Call:
 class Power:
     """A power of a sum, over the real numbers.
 
-    A negative base needs an integer exponent. A zero base needs a non-negative exponent.
+    The power of a negative base is defined only for an integer exponent, and the power of zero only for a non-negative
+    exponent.
     """
 
     base: Sum
@@ -113,12 +114,12 @@ def single(*factors: Factor) -> Sum:
 
 
 def substitute_guard(guard: Guard, value: Lookup) -> Guard:
-    """Return the guard with its atoms replaced. Conditions that become true are dropped."""
+    """Return the guard after the substitution `value`. Conditions that become true are dropped."""
     return parts_of(conjunction(*(substitute_cond(c, value) for c in guard)))
 
 
 def substitute_summand(summand: Summand, value: Lookup) -> Summand:
-    """Return the summand with atoms replaced everywhere. A bound index can only be replaced by another index."""
+    """Return the summand after the substitution `value`. A bound index is renamed only if its value is a single symbol."""
     return Summand(
         substitute(summand.coefficient, value),
         _indices(summand.bound, value),
@@ -128,12 +129,12 @@ def substitute_summand(summand: Summand, value: Lookup) -> Summand:
 
 
 def substitute_sum(value: Sum, lookup: Lookup) -> Sum:
-    """Return the sum with atoms replaced in every summand."""
+    """Return the sum after the substitution `lookup` in every summand."""
     return tuple(substitute_summand(s, lookup) for s in value)
 
 
 def substitute_factor(factor: Factor, value: Lookup) -> Factor:
-    """Return the factor with atoms replaced."""
+    """Return the factor after the substitution `value`."""
     match factor:
         case Read(name, indices):
             return Read(name, tuple(substitute(i, value) for i in indices))
@@ -163,7 +164,7 @@ def _symbol(extent: Extent | None) -> Atom | None:
 
 
 def factor_extents(factor: Factor) -> Iterator[Extent]:
-    """Yield every index and every side of a condition inside the factor."""
+    """Yield every index, exponent, coefficient and side of a condition in the factor."""
     match factor:
         case Read(_, indices) | TableElement(_, _, indices):
             yield from indices
@@ -179,7 +180,7 @@ def factor_extents(factor: Factor) -> Iterator[Extent]:
 
 
 def extents_in(summand: Summand) -> Iterator[Extent]:
-    """Yield the summand's coefficient, and every index and every side of a condition in the summand."""
+    """Yield every coefficient, index, exponent and side of a condition in the summand."""
     yield summand.coefficient
     yield from (e for c in summand.guard for e in sides(c))
     yield from (e for f in summand.factors for e in factor_extents(f))
@@ -191,7 +192,7 @@ def mentions(condition: Cond, symbol: Sym) -> bool:
 
 
 def nested(factor: Factor) -> Iterator[Sym]:
-    """Yield the indices bound inside the factor."""
+    """Yield the indices that are bound inside the factor."""
     match factor:
         case Call(_, arguments):
             for summand in itertools.chain(*arguments):
@@ -248,7 +249,7 @@ def call_of_sums(function: str, *arguments: Sum) -> Sum:
 
 
 def constant_of(value: Sum) -> Extent | None:
-    """Return the number that the sum equals, or None if the sum reads a variable, has a guard or binds an index."""
+    """Return the number or size that the sum equals, or None if a summand has a factor, a guard or a bound index."""
     total: Extent = 0
     for summand in value:
         if summand.factors or summand.guard or summand.bound:
@@ -258,7 +259,7 @@ def constant_of(value: Sum) -> Extent | None:
 
 
 def split_summand_inverses(extent: Extent) -> Extent:
-    """Return the extent with 1 / (a * b) written as 1 / a * 1 / b."""
+    """Return the extent with each reciprocal 1 / (a * b) written as (1 / a) * (1 / b)."""
 
     def value(atom: Atom) -> Extent | None:
         if not isinstance(atom, Inverse) or not isinstance(atom.of, Size) or len(atom.of.terms) != 1:

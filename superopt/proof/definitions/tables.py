@@ -1,9 +1,11 @@
-"""Tables of constants in a product: tables are merged by summation over a shared index, and turned into index conditions.
+"""Simplification of products that contain elements of constant tables.
 
-Bilinear algorithms are proved with tables. For example, Toom-Cook's algorithm has three matrices. The product of these
-matrices, summed over the algorithm's multiplications, is a table that is 1 where the position in the data is the position in
-the result plus the position in the weight, and 0 elsewhere. When this table is turned into a condition on the indices, the sum
-becomes a correlation. The table is computed in exact arithmetic, and all its numbers are checked.
+Tables that share an index are merged by summation over the index. A table of zeros and ones can become a condition on indices.
+Bilinear algorithms are proved in this way. For example, the Toom-Cook algorithm has three matrices. If these matrices are
+contracted over the index of the algorithm's multiplications, the result is a table with three indices: the positions in the
+data, the result and the weight. The table is 1 where the position in the data is the sum of the other two positions, and 0
+elsewhere. If this table is turned into a condition on the indices, the sum becomes a correlation. The table is computed in
+exact arithmetic, and all its numbers are checked.
 """
 
 from __future__ import annotations
@@ -20,7 +22,10 @@ from superopt.proof.definitions.sums import Guard, Summand, TableElement, extent
 
 
 def contract_table(facts: Guard, summand: Summand) -> Summand | None:
-    """Return the summand with tables merged, or with a table turned into a guard condition, or None if neither applies."""
+    """Turn a table of the summand into a guard condition, or merge several of its tables.
+
+    Return the new summand, or None if neither is possible.
+    """
     return _condition(facts, summand) or _multiplied_out(summand)
 
 
@@ -51,7 +56,10 @@ def _range(k: Sym, extent: int) -> tuple[Cond, ...]:
 
 
 def _product(tables: Sequence[TableElement], k: Extent, extent: int) -> TableElement:
-    """Multiply the tables elementwise, sum over `k`, and return the resulting table. `k` occurs in every table."""
+    """Multiply the tables elementwise, sum over the index `k`, and return the resulting table.
+
+    Every table must have the index `k`.
+    """
     axes = {i: n for table in tables for i, n in zip(table.indices, table.shape, strict=True) if i != k}
     numbers: list[Fraction] = []
     for position in _positions(tuple(axes.values())):
@@ -65,9 +73,10 @@ def _product(tables: Sequence[TableElement], k: Extent, extent: int) -> TableEle
 
 
 def _condition(facts: Guard, summand: Summand) -> Summand | None:
-    """Turn a table into the condition that one index is the sum of the other indices.
+    """Turn a table into the condition that one index is the sum of the other indices, and return the new summand.
 
-    The table must be 1 where the condition holds and 0 elsewhere, and every index must be within its axis.
+    The table must be 1 where the condition holds and 0 elsewhere, and every index must be within its axis. Return None if there
+    is no table of this kind.
     """
     for table in summand.factors:
         if not isinstance(table, TableElement) or not all(_within(facts, summand, i, n) for i, n in _axes(table)):

@@ -1,7 +1,7 @@
 """Zero tests with Z3: is a value zero wherever other values have given signs?
 
-Values are polynomials in elements of tensors. A part that is not a polynomial (a function of values, or a sum over an index) is
-treated as one unknown. Parts that differ only in names of bound indices share an unknown.
+Values are polynomials in elements of tensors. A part of a value that is not a polynomial (a function of values, or a sum over
+an index) is treated as one unknown. Parts that differ only in names of bound indices or order are the same unknown.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ from superopt.proof.definitions.sums import Factor, Guard, Sum, Summand
 
 
 def zero_where(facts: Guard, told: Sequence[tuple[Sum, Sign]], value: Sum, notation: Normal) -> bool:
-    """Return whether `value` is zero wherever each value in `told` has its paired sign. False can mean undecided."""
+    """Return whether `value` is zero wherever all pairs of a value and a sign in `told` are correct.
+
+    False can also mean undecided.
+    """
     question = _Question(facts, notation)
     left = question.sum(value)
     given = [question.sum(v) > 0 if sign is Sign.POSITIVE else question.sum(v) >= 0 for v, sign in told]

@@ -1,7 +1,7 @@
 """Chains from a congruence closure: sequences of rule instances that lead from one term to an equal term.
 
-Congruence is not a step of a chain, because a step in a subterm is written as a step of the whole term. Associativity and
-commutativity of sums and products are not steps either, because they are built into terms.
+A replacement of a subterm is written as one step of the whole term, so a chain contains no separate congruence steps.
+Associativity and commutativity of sums and products are not steps either, because they are built into terms.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from superopt.proof.axioms.closure import Closure, Congruence, Given, Reason, Re
 
 @dataclass(frozen=True)
 class ChainStep:
-    """One use of a rule: the instance of the rule, the direction of the replacement, and the term after the step."""
+    """One application of a rule: the instance of the rule, the direction of the replacement, and the term after the step."""
 
     rule: str
     instance: str
@@ -33,9 +33,9 @@ class ChainStep:
 
 @dataclass(frozen=True)
 class Chain:
-    """A derivation of one equation: for each output, the start term and the steps that lead from it to the other side.
+    """A derivation of one equation. For each output, it contains the left side's term and the steps to the right side's term.
 
-    If an output has no steps, both sides of the equation have the same term.
+    If an output has no steps, the terms of the two sides are the same.
     """
 
     ranks: tuple[tuple[str, int], ...]
@@ -60,7 +60,7 @@ class Chain:
 
 @dataclass(frozen=True)
 class Move:
-    """A step between two terms: a rule instance, and whether the step replaces the instance's left side by its right side."""
+    """A step between two terms: a rule instance, and whether the step replaces the instance's left side with its right side."""
 
     before: Term
     given: Given
@@ -85,7 +85,7 @@ def linear_steps(closure: Closure, start: Term, goal: Term) -> tuple[ChainStep, 
 
 
 class _Walk:
-    """Paths through the proof forest of a congruence closure, as steps from term to term."""
+    """Paths through the proof forest of a congruence closure, written as steps from term to term."""
 
     def __init__(self, closure: Closure) -> None:
         self.closure = closure
@@ -123,8 +123,8 @@ class _Walk:
     def _regrouped(self, node: Term, pairs: Sequence[tuple[Term, Term]]) -> Iterator[Move]:
         """Yield the steps that replace operands of a sum or product.
 
-        Each pair contains the replaced term and the new term. The replaced term is an operand, or the sum (or product) of
-        several operands.
+        Each pair contains the replaced term and the new term. The replaced term is an operand of `node`, or the sum (or
+        product) of several operands of `node`.
         """
         rest = list(node.args)
         for old, new in pairs:

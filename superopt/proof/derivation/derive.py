@@ -1,7 +1,7 @@
 """Derivation of an equality from given rules, by saturation over symbolic sizes. The result is a chain of steps.
 
-Rules are used as equalities, in both directions, wherever their conditions follow from the conditions of the equality. The
-result of saturation is not trusted. Z3 checks that the rule instances that saturation found imply the equality.
+Rules are used as equalities, in both directions, wherever their conditions follow from the conditions of the derived equality.
+The result of saturation is not trusted: Z3 checks that the rule instances found by saturation imply the equality.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ LIMITS = SaturationLimits(
 )
 
 Scope: TypeAlias = "frozenset[tuple[frozenset[str], frozenset[str]]]"
-"""One pair for each search for a derivation of a rule: the operators that the search may use, and the labels of the rules that
-the search may use.
+"""A set of pairs, one for each search for a derivation of a rule. The first part of a pair contains the operators that the
+search may use. The second part contains the labels of the rules that the search may use.
 """
 
 
@@ -67,7 +67,10 @@ class Laws:
         return found
 
     def grown(self, operators: frozenset[str]) -> frozenset[str]:
-        """Return the operators, and all operators that one rewrite of a term with only these operators can introduce."""
+        """Return the operators and all operators that can be introduced by one rewrite.
+
+        The matched side of the rewrite must contain only operators of the given set.
+        """
         if operators not in self._grown:
             near = [p for p, own in enumerate(self._operators) if own & operators]
             new = (d.target_operators for p in near for d in self._directions(p) if d.inner <= operators)
@@ -77,8 +80,8 @@ class Laws:
     def scope(self, position: int) -> Scope:
         """Return the operators and the rules that the searches for a derivation of the rule at `position` may use.
 
-        There is one pair for each search: a set of operators and the labels of rules. Other rules have no effect on the
-        searches.
+        The result contains one pair for each search: a set of operators and the labels of rules. All other rules have no effect
+        on the searches.
         """
         own = {derivation_operators(subterms(*e.left, *e.right)) for e in self.rules[position].equations}
         return frozenset((allowed, self._within(allowed)) for allowed in map(self.grown, own))
@@ -94,7 +97,7 @@ class Laws:
         return self.rules[self._positions[label]].statement.arrow == "=>"
 
     def only(self, labels: Collection[str]) -> Laws:
-        """Return a new `Laws` with the rules that have these labels."""
+        """Return a new `Laws` that contains only the rules with these labels."""
         own = [replace(r, name=name) for r, name in zip(self.rules, self.labels, strict=True) if name in labels]
         return Laws(own)
 
@@ -106,7 +109,10 @@ class Laws:
 
 
 def outputs(equation: Equation) -> tuple[Equation, ...]:
-    """Split the equation into one equation for each output. Each new equation holds wherever all outputs are well typed."""
+    """Split the equation into one equation for each output.
+
+    Each new equation has the additional condition that all outputs of the left side are well typed.
+    """
     if len(equation.left) == 1:
         return (equation,)
     where = conjunction(equation.where, *typing_conditions(*equation.left))
@@ -119,8 +125,8 @@ def derive_rule(
 ) -> tuple[Chain, ...] | None:
     """Derive the rule from the given rules at every choice of its ranks.
 
-    Return a chain of rule applications for each choice, or None if no chain is found within the limits for one of the choices.
-    The rules at the positions in `without` are not used.
+    Return one chain of rule applications for each choice. Return None if no chain is found within the limits for at least one
+    choice. The rules at the positions in `without` are not used.
     """
     laws = from_rules if isinstance(from_rules, Laws) else Laws(from_rules)
     chains: list[Chain] = []
@@ -150,10 +156,10 @@ def derivations(
 def derive_equation(
     equation: Equation, laws: Laws, limits: SaturationLimits = LIMITS, without: Collection[int] = ()
 ) -> Chain | None:
-    """Return a chain of rule applications that lead from each output of the left side to the same output of the right side.
+    """Return a chain of rule applications that leads from each output of the left side to the same output of the right side.
 
-    Return None if no chain was found, or if the right side is not shown to be well typed wherever the left side is (see
-    `with_typing_conditions`).
+    Return None if no chain was found, or if the right side is not shown to be well typed wherever the left side is.
+    `with_typing_conditions` can add the missing conditions.
     """
     if equation.left == equation.right:
         return Chain(equation.ranks, tuple((render_terms(term), ()) for term in equation.left))
@@ -181,7 +187,7 @@ def derivation_operators(terms: Iterable[Term]) -> frozenset[str]:
 def _chain(search: Saturation, equation: Equation, laws: Laws) -> Chain | None:
     """Return the derivation that the search found, or None if Z3 does not confirm the derivation.
 
-    All terms in the instances must be defined wherever both sides of the equation are defined.
+    Z3 uses only those rule instances whose terms are defined wherever both sides of the equation are defined.
     """
     assumptions = search.assumptions
     goals = goals_of(assumptions)
@@ -202,8 +208,10 @@ def _chain(search: Saturation, equation: Equation, laws: Laws) -> Chain | None:
 def with_typing_conditions(equation: Equation) -> tuple[Equation, tuple[Cond, ...]]:
     """Add conditions until both sides are well typed and have the same shape. Return the new equation and the conditions.
 
+    At most `PROOF.max_completions` conditions are added.
+
     Raises:
-        ShapeError: No sizes satisfy such conditions.
+        ShapeError: There are no sizes at which both sides are well typed and have the same shape.
     """
     added: list[Cond] = []
     for _ in range(PROOF.max_completions):
