@@ -25,6 +25,7 @@ from superopt.algebra.terms import (
     at_least,
     floor_divide,
     inverse,
+    negation,
     same,
     size,
     subterms,
@@ -416,6 +417,7 @@ FALSE: list[tuple[list[Cond], Cond]] = [
     ([at_least(r, 0), r < n, q * n + r < g * n], q + 1 < g),
     ([at_least(r, 0), r < s, at_least(a, 0), a < b, q * s * b + r * b + a < g * s * b], q + 1 < g),
     ([], at_least(2 * a, 1) & at_least(0, a)),
+    ([negation(same(s, 1)), at_least(a, 0)], at_least(a * (q - s * floor_divide(q, s)), 0)),
 ]
 
 

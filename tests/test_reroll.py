@@ -244,6 +244,18 @@ def test_an_operator_is_a_candidate_like_any_other(rules: RuleSet) -> None:
     assert "lstm" not in operators(search_island(start, few, estimate=estimate, measure=slow, limits=None).outputs)
 
 
+def test_zeros_as_the_first_state_belong_to_the_first_step(rules: RuleSet) -> None:
+    zeros = apply("zeros", shape=(1, WIDTH))
+    start = (lstm(batch_first(4), zeros, zeros, products_of_gates)[-1][0],)
+
+    def count(state: State) -> float:
+        return len(operators(state))
+
+    found = search_island(start, rules.within(LINEAR), estimate=count, measure=count, limits=None)
+    assert not {"matmul", "sigmoid", "tanh"}.intersection(operators(found.outputs))
+    assert operators(found.outputs).count("lstm") == 1
+
+
 def gru(elements: Sequence[Term], h: Term, *, blended: bool) -> Term:
     """The state after the last step, blended of two by the update gate, or moved from one towards the other."""
     w, r, b, a = (weight(name, *shape) for name, shape in (("w", (INPUTS, 12)), ("r", (WIDTH, 12)), ("b", (12,)), ("a", (12,))))

@@ -18,13 +18,13 @@ from superopt.report.optimization import RunEnvironment, Timing
 
 @dataclass(frozen=True)
 class OutputDifference:
-    """How far an output of the second model is from the same output of the first model, over all compared inputs.
+    """The differences between one output of the first model and the same output of the second model, over all compared inputs.
 
     Attributes:
         name: The name of the output.
         largest: The largest distance between two elements that are finite in both models. For an output without
             floating-point numbers, the value is 0.
-        relative: The same distance, relative to the largest magnitude of the first model's output on the same input.
+        relative: The largest such distance, divided by the largest magnitude of the first model's output on the same input.
         different: The share of elements that are not equal. Floating-point elements that are finite in both models do not count
             as different, and neither do elements that are NaN in both models.
     """
@@ -37,7 +37,7 @@ class OutputDifference:
 
 @dataclass(frozen=True)
 class ModelContent:
-    """The content of a model: the name for messages, the numbers of nodes by operator, and the bytes of its weights."""
+    """The content of a model: its name for messages, the count of nodes of each operator, and the bytes of its weights."""
 
     name: str
     operators: Mapping[str, int]
@@ -57,7 +57,7 @@ class ModelComparison:
         first: The content of the first model, usually an original.
         second: The content of the second model, usually an optimized model.
         timings: The timing for each choice of sizes of the dynamic dimensions. The key is the text of the sizes, or an empty
-            text for a model without dynamic dimensions. In a timing, `original` is the first model.
+            text for a model without dynamic dimensions. In a timing, the field `original` is the time of the first model.
         outputs: The differences between the outputs.
         inputs: The number of sets of input values on which the outputs were compared.
         environment: The device and versions for which the measurements are valid.
@@ -77,7 +77,7 @@ class ModelComparison:
 
     @property
     def verdict(self) -> str:
-        """One sentence that says how much faster the second model is and how far its outputs are from the first model's."""
+        """One sentence that says how much faster the second model is, and how much its outputs differ."""
         ratios = sorted(timing.speedup for timing in self.timings.values())
         span = f"{ratios[0]:.2f}" if len(ratios) == 1 else f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
         least = min(self.timings.values(), key=lambda timing: timing.speedup)

@@ -19,7 +19,7 @@ STAGES = ("enumerate", "dedupe", "verify")
 class GenerationCounts(Protocol):
     """The counts of terms and rules for one universe (a vocabulary for terms), and the time and memory that it took.
 
-    `seconds` are processor seconds. `peak_bytes` is the largest memory of a process that worked on the universe.
+    `seconds` is the CPU time in seconds. `peak_bytes` is the largest peak memory of a process that worked on the universe.
     """
 
     @property
@@ -96,9 +96,9 @@ def counts_table(run: GenerationRun) -> RenderableType:
 def generation_json(run: GenerationRun, templates: int) -> str:
     """Return the counts of every universe and family as a JSON object with a final newline.
 
-    A universe is a vocabulary for terms, and a family is a group of universes. `templates` is the number of distinct operators,
-    with their attributes, from which terms were built. Only seconds, bytes, processes and resumed tasks may differ between
-    runs with the same seed.
+    A universe is a vocabulary for terms, and a family is a group of universes. `templates` is the count of distinct templates
+    from which terms were built. A template is an operator with given attributes. Only seconds, bytes, processes and resumed
+    tasks may differ between runs with the same seed.
     """
     rows = list(run.counts)
     whole = {
@@ -120,7 +120,7 @@ def generation_json(run: GenerationRun, templates: int) -> str:
 
 
 def _summed(family: str, rows: Sequence[GenerationCounts]) -> dict[str, str | int | float]:
-    """Return the sums of the counts and of the processor seconds of the rows, and the maximum of their peak memory."""
+    """Return a JSON object for the rows: the sums of their counts, the sums of their CPU times, and their largest peak memory."""
     counts = {column: sum(_count(row, column) for row in rows) for column in COLUMNS}
     spent = {stage: sum(float(getattr(row, stage)) for row in rows) for stage in (*STAGES, "seconds")}
     return {"family": family, **counts, **spent, "peak_bytes": max(row.peak_bytes for row in rows)}

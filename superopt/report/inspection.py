@@ -1,4 +1,4 @@
-"""The report of `superopt inspect`: what superopt understands of a model, as text and as JSON."""
+"""The report of `superopt inspect`: the parts of a model that superopt can rewrite, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class IslandContent:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What superopt understands of a model.
+    """The content of a model, with the parts that superopt can rewrite (islands) and the nodes that it cannot rewrite.
 
     Attributes:
         model: The name of the model.
@@ -40,17 +40,17 @@ class Inspection:
         domains: The versions of other operators, by domain.
         nodes: The number of nodes in the file, including bodies of control flow.
         operators: The number of nodes in the file by operator.
-        analyzed: The number of nodes after functions were inlined and constants folded. The islands contain such nodes.
+        analyzed: The number of nodes after functions were inlined and constants folded. The islands consist of these nodes.
         helpers: The number of analyzed nodes that need no island, because they compute constants, shapes or positions.
         islands: The islands, in the order of the model.
         uncovered: The analyzed nodes that no search can rewrite, by operator and reason.
         sizes: For each dynamic dimension, the size at which the model is measured if no size is given.
-        assumptions: The statements about dynamic dimensions on which a rewriting relies.
+        assumptions: The statements about dynamic dimensions on which rewrites rely.
         weights: The bytes of the weights by element type.
         types: The number of node results of each floating-point type.
         provenance: The entries of the model's metadata that superopt wrote, if superopt rewrote the model.
         seconds: The time of all nodes in a run on one thread, 0 if no run succeeded, or None if it was not measured.
-        problem: The reason why the model cannot be analyzed, or an empty text. In this case there are no islands.
+        problem: The reason why the model cannot be analyzed, or an empty text. If there is a reason, there are no islands.
     """
 
     model: str

@@ -20,8 +20,8 @@ class AppliedRule:
     `stored` says whether the rule is a stored rule, which has a proof. A rule that is not stored puts an operator in place of a
     term that computes the same values, or puts a corrected mutant in place of an operator. (A mutant equals an operator at some
     output positions.) `times` is the number of applications of the rule. `gain` is the sum of the seconds that these
-    applications save in a run of the model, by the cost model. An application that only prepares another application may have a
-    negative gain.
+    applications save in a run of the model, according to the cost model. An application that only prepares another application
+    may have a negative gain.
     """
 
     name: str
@@ -51,7 +51,7 @@ class SegmentGain:
 
 @dataclass(frozen=True)
 class Timing:
-    """The comparison of the original and the optimized model, which were run in alternation.
+    """The comparison of the original and the optimized model, which were timed alternately.
 
     `original` and `optimized` are median end-to-end times in seconds per run. `speedup` is the ratio of the times, and `low`
     and `high` are the bounds of its 95 % interval. `control` is the ratio of the times of two sessions of the original. `noise`
@@ -70,7 +70,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class OutputRounding:
-    """The largest errors of one output of the original and of the optimized model, relative to the output's magnitude."""
+    """The largest error of one output in the original and in the optimized model, relative to the output's magnitude."""
 
     name: str
     original: float
@@ -96,11 +96,11 @@ class Rounding:
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """The freedom that an optimization takes with floating-point arithmetic (docs/floating-point.md).
+    """The ways in which the rewrites of an optimization may change floating-point results (docs/floating-point.md).
 
     Attributes:
         mode: The floating-point mode.
-        flags: The flags that the rewrites need.
+        flags: The floating-point flags (like fast-math flags) that the rewrites need.
         assumptions: The assumptions about values under which the mode permitted the rewrites.
     """
 
@@ -150,7 +150,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class SessionTuning:
-    """The session settings that tuning chose, the speedup by all settings together, and the speedup by each setting alone.
+    """The session settings that tuning chose, their common speedup, and the speedup by each single setting that was tried.
 
     Attributes:
         entries: The configuration entries for the session.
@@ -204,23 +204,23 @@ class Report:
         forgone: The seconds per run that ONNX Runtime's contrib operators would save, or 0 if contrib operators were allowed.
         failed: The reason why no candidate passed the numerical check, or an empty text.
         windows_left: The number of windows (parts of long islands) that could not be searched and stay unchanged, by reason.
-        arithmetic: The freedom taken with floating-point arithmetic.
-        assumptions: The statements about dynamic dimensions on which the rewriting relies.
+        arithmetic: The ways in which the rewrites may change floating-point results.
+        assumptions: The statements about dynamic dimensions on which the rewrites rely.
         fixed: The fixed values of inputs and fixed sizes of dimensions, as text. The rewritten model is right only for these
             values and sizes.
         inlined: The number of branches of the original that are always taken and were inlined.
         uncovered: The nodes that the search cannot rewrite, by operator and reason. Their shares are 0 if they were not timed.
         hints: Sentences that say what the user can do next, such as options that may lead to a larger gain.
-        searched: The date and time of the search, if the report comes from the time cache, or else an empty text.
+        searched: The date and time of the search if the report comes from the time cache. Otherwise an empty text.
         why: Sentences that explain the verdict: where the time goes, what cannot be rewritten, and what was refused.
         operators: The share of the run time of each operator of the original, if the nodes of the model were timed.
         refused: The number of improvements that were found but not used, by reason.
         rewrites_tried: The number of rewritten states of parts of the model that the search estimated.
         candidates_measured: The number of rewritten states of parts of the model that the search measured.
-        progress: The improvements of the search: pairs of seconds since the start of the search, and the seconds per run that
-            the best result saves from then on, by the cost model. The second number decreases if a measurement of the whole
-            model shows less.
-        operator_counts: For each operator whose number of nodes changes, the numbers in the original and in the result.
+        progress: The improvements of the search. For each improvement, a pair: its time, in seconds since the start of the
+            search, and the seconds per run that the improved result saves according to the cost model. The saving decreases if
+            a measurement of the whole model shows a smaller saving.
+        operator_counts: For each operator whose node count changes, the counts in the original and in the result.
     """
 
     model: str
@@ -265,7 +265,7 @@ class Report:
     def speedup(self) -> float:
         """The time of the original divided by the time of the returned model.
 
-        Measured times are used if there are any, or else predicted times. The value is 1 if the original is returned.
+        Measured times are used if there are any, and otherwise predicted times. The value is 1 if the original is returned.
         """
         figures = self.timing or self.prediction
         return (figures.speedup if figures is not None and self.accepted else None) or 1.0

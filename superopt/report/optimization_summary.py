@@ -38,7 +38,7 @@ def summary(report: Report, *, target: str = "", verbose: bool = False) -> Rende
 
 
 def labelled_rows(rows: Iterable[tuple[str, str]]) -> Table:
-    """Return labels and plain texts as two columns. A label is shown only in the first of several rows with this label."""
+    """Return labels and plain texts as two columns. If successive rows have equal labels, only the first row shows the label."""
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, style="bold")
     table.add_column(overflow="fold")
@@ -124,7 +124,7 @@ def _predicted(p: Prediction) -> Iterator[tuple[str, str]]:
 
 
 def _contributions(rules: Iterable[AppliedRule], measured: float) -> Iterator[str]:
-    """Yield the rules with the largest predicted gains, and then the number of the remaining rules.
+    """Yield lines that name the rules with the largest predicted gains, and a line with the count of the remaining rules.
 
     `measured` is the measured gain in seconds, or 0 if there is none.
     """
@@ -150,7 +150,7 @@ def _contributions(rules: Iterable[AppliedRule], measured: float) -> Iterator[st
 
 
 def _by_gain(rules: Iterable[AppliedRule]) -> tuple[list[AppliedRule], list[AppliedRule]]:
-    """Divide the rules into rules that gain by themselves, and rules that only make other rules applicable."""
+    """Divide the rules into rules that save time by themselves, and rules that only make other rules applicable."""
     listed = list(rules)
     return [rule for rule in listed if rule.gain > 0], [rule for rule in listed if rule.gain <= 0]
 
@@ -198,7 +198,7 @@ def _session(tuning: SessionTuning) -> str:
 
 
 def _uncovered_lines(report: Report) -> Iterator[str]:
-    """Yield the nodes that cannot be rewritten, by operator and reason, and the number of the remaining nodes."""
+    """Yield lines on the nodes that cannot be rewritten, by operator and reason, and a line on all remaining such nodes."""
     slow = [row for row in report.uncovered if row.share >= REPORT.min_hint_share or not report.operators]
     rows = slow[: REPORT.max_uncovered_operators]
     for row in rows:

@@ -30,7 +30,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class NodeTime:
-    """A measured node: its operator, the shapes of its operands, and its run time in seconds when it runs alone.
+    """A measured node: its operator, the shapes of its operands, and its run time in seconds, measured in isolation.
 
     `cold` says whether the node's weights were in no cache of the processor during the measurement.
     """
@@ -82,14 +82,15 @@ class Profiling:
         threads: The CPU threads of a session.
         runtime: The version of ONNX Runtime.
         rates: The rates of arithmetic and of memory traffic.
-        memory: The bytes per second that are read from memory.
+        memory: The rate of reading from memory, in bytes per second.
         call: The seconds that a run of any model takes in addition to the time of its nodes.
-        node: The seconds of a node with one element.
+        node: The run time in seconds of a node with one element.
         caches: The sizes in bytes of the processor's caches.
         known: The number of measured nodes.
         largest: The measured nodes with the longest times.
         roofline: The accuracy of times that the roofline alone predicts, or None if there are too few measured nodes.
-        corrected: The accuracy of times that are predicted from the roofline and from similar nodes, or None.
+        corrected: The accuracy of times that are predicted from the roofline and from similar nodes, or None if there are too
+            few measured nodes.
         models: The times of the given models.
         others: For each other device in the cache, the number of measured nodes.
         unkept: The reason why times could not be stored, or an empty text.

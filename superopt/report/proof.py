@@ -47,7 +47,7 @@ class VerdictRow(Protocol):
 def verdicts(title: str, rows: Iterable[VerdictRow], *, each: bool) -> RenderableType:
     """Return two tables of the verdicts in `rows`, and a line of totals.
 
-    The first table has a line for each family, a group of axioms or rules. The second table has a line for each axiom or rule
+    The first table has a line for each family (a group of axioms or rules). The second table has a line for each axiom or rule
     that is not proved for all sizes. If `each` is True, the second table has a line for every axiom or rule.
     """
     rows = list(rows)

@@ -15,7 +15,7 @@ from superopt.rules.store import StoredRule
 
 @dataclass(frozen=True)
 class AddedRule:
-    """A user's rule that was proved, and the reason why a search never applies the rule, or an empty text."""
+    """A user's rule that was proved. `unused` is the reason why a search never applies the rule, or an empty text."""
 
     stored: StoredRule
     unused: str
@@ -82,7 +82,8 @@ class RuleExample(Protocol):
 class RuleExplanation(Protocol):
     """A stored rule with the conditions on its sizes and attributes, the steps of its proof, and an example.
 
-    `typing` contains the conditions under which the left side is well typed, and `conditions` the rule's own preconditions.
+    `typing` contains the conditions under which the left side is well typed. `conditions` contains the rule's own
+    preconditions.
     """
 
     @property

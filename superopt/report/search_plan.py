@@ -1,4 +1,4 @@
-"""The plan of a search: what `superopt optimize` would search, without a search."""
+"""The plan of a search: the parts of a model that `superopt optimize` would search, at which sizes, and for how long."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class PlannedIsland:
 
     Attributes:
         nodes: The number of nodes.
-        operators: The number of nodes of each operator, the largest number first.
+        operators: The count of nodes of each operator, the largest count first.
         outputs: The names of the values at which the island ends.
     """
 

@@ -15,16 +15,16 @@ FLAG_MEANINGS = {
     "arcp": "a division may become a multiplication",
     "nsz": "the sign of a zero may change",
 }
-"""The freedom that each of these floating-point flags stands for (docs/floating-point.md)."""
+"""The change of results that each of these floating-point flags permits (docs/floating-point.md)."""
 BOUNDED = frozenset({"nnan", "ninf", "range", "cancel"})
 """The flags that the mode `relaxed` allows only where an analysis of the model shows that values are bounded."""
 ANALYSED = "rewrites that need finite or bounded values are used only where an analysis of the model guarantees such values"
 EXAMPLE = "example "
-"""The names of inputs that the user gave begin with this text."""
+"""The prefix of the names of inputs that the user gave."""
 
 
 def node_changes(report: Report) -> str:
-    """Return how the number of nodes changes: the total, and the number for each operator with a large change."""
+    """Return a statement on how the node counts change: the total, and the count of each operator with a large change."""
     listed = [*report.operator_counts.items()]
     changed = [f"{name} {old} to {new}" for name, (old, new) in listed[: REPORT.max_changed_operators]]
     if len(listed) > REPORT.max_changed_operators:
@@ -123,7 +123,7 @@ def _without_attributes(expression: str) -> str:
 
 
 def freedoms(arithmetic: Arithmetic) -> str:
-    """Return the freedoms that the rewrites took with arithmetic in the given mode, or an empty text if they took none."""
+    """Return a statement on how the rewrites may change floating-point results, or an empty text if they change no results."""
     free = [FLAG_MEANINGS[flag] for flag in arithmetic.flags if flag in FLAG_MEANINGS]
     if BOUNDED.intersection(arithmetic.flags):
         relaxed = arithmetic.mode == "relaxed"

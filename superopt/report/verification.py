@@ -10,7 +10,7 @@ from superopt.policy import REPORT
 
 @dataclass(frozen=True)
 class EvidenceKind:
-    """The rewrite steps that were verified in the way that `how` names, such as by a proof.
+    """The rewrite steps that were verified in one way, such as by a proof. `how` names this way.
 
     `roots` is the number of terms that the steps replaced. `rules` are the names of the rules of the steps.
     """
@@ -29,14 +29,14 @@ class Verification:
         original: The name of the original model.
         optimized: The name of the optimized model.
         kinds: The rewrite steps, grouped by the way in which they were verified.
-        segments: The number of segments, that is, of parts of the model that were rewritten.
+        segments: The number of segments (parts of the model that were rewritten).
         mode: The floating-point mode.
         assumptions: The assumptions in the certificate.
-        weights: The numbers of unchanged weights, of new weights that equal their terms, and of new weights without a term.
+        weights: The counts of unchanged weights, of new weights that equal their terms, and of new weights without a term.
         linked: Three numbers of comparisons. The first counts comparisons of a segment's terms before the steps with values of
             the original. The second counts comparisons of the terms after the steps with values of the optimized model. The
             third counts comparisons that were left out.
-        run: The numbers of sizes, inputs and elements for which the outputs of both models were compared.
+        run: The counts of sizes, inputs and elements for which the outputs of both models were compared.
     """
 
     original: str

@@ -17,6 +17,7 @@ from superopt.search.backtracking import Cost, SearchLimits, SearchResult
 from superopt.search.reroll import reroll_recurrences
 from superopt.search.ruleset import RuleSet
 from superopt.search.sweep import SWEPT, sweep
+from superopt.search.vanish import search_cleaned
 
 
 def search_island(
@@ -43,16 +44,17 @@ def search_island(
 def _swept(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits: SearchLimits | None) -> SearchResult:
     """Return the cheapest state that sweeps find. A sweep applies one rule at all of its matches at once.
 
-    Unrolled recurrences are first replaced by operators. If this makes the island much faster, the island is not swept in its
+    Unrolled recurrences are first replaced by operators, while terms that compute nothing are still there: an initial state of
+    zeros belongs to the first step of a recurrence. If this makes the island much faster, the island is not swept in its
     unrolled form.
     """
     state, steps = reroll_recurrences(start, rules)
     if not steps:
-        return sweep(start, rules, estimate=estimate, measure=measure, limits=limits)
-    short = sweep(state, rules, estimate=estimate, measure=measure, limits=limits)
+        return search_cleaned(sweep, start, rules, estimate=estimate, measure=measure, limits=limits)
+    short = search_cleaned(sweep, state, rules, estimate=estimate, measure=measure, limits=limits)
     if short.after <= SEARCH.rerolled_time_share * measure(start):
         return replace(short, steps=(*steps, *short.steps), before=measure(start))
-    long = sweep(start, rules, estimate=estimate, measure=measure, limits=limits)
+    long = search_cleaned(sweep, start, rules, estimate=estimate, measure=measure, limits=limits)
     if long.after <= short.after:
         return replace(long, expanded=long.expanded + short.expanded)
     return replace(short, steps=(*steps, *short.steps), before=long.before, expanded=long.expanded + short.expanded)

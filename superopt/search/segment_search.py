@@ -309,9 +309,8 @@ class SegmentSearch:
         A search for mutants also gets quick measurements with warm caches, and a store for its results in the time cache.
         """
         if batch.find is not search_mutants:
-            return search_cleaned(
-                batch.find, task.start, task.rules, estimate=task.estimate, measure=task.measure, limits=task.limits
-            )
+            find = search_island if batch.find is search_island else functools.partial(search_cleaned, batch.find)
+            return find(task.start, task.rules, estimate=task.estimate, measure=task.measure, limits=task.limits)
         island = batch.island
         return search_mutants(
             task.start,

@@ -22,6 +22,7 @@ from superopt.search.backtracking import SearchResult
 from superopt.search.canonical import Canonical, canonical
 from superopt.search.gate import Gate
 from superopt.search.partition import windows
+from superopt.search.reroll import reroll_recurrences
 from superopt.search.ruleset import RuleSet
 from superopt.search.schedule import states
 from superopt.search.vanish import remove_vanishing
@@ -150,15 +151,16 @@ def relower(parts: Iterable[Segment], rules: Sequence[Rule], mode: FpMode = FpMo
     """Return, for each segment (part of a model), a search result whose terms are the segment's own terms.
 
     Applying the results to the model generates the nodes of the segments anew from these terms. A term is left out if a rule
-    proves that it equals one of its operands, as for `x + zeros`, unless leaving out the term merges sums that must keep their
-    rounding.
+    proves that it equals one of its operands, as for `x + zeros`. Terms are kept if leaving them out would merge sums that must
+    keep their rounding, or if the segment has an unrolled recurrence, because zeros may be the initial state of the recurrence.
     """
     known, found = RuleSet(rules), list[Gain]()
     for part in parts:
         try:
             gate = gate_of([part], mode)
-            state, steps = remove_vanishing(part.state, known.gated(gate))
-            if steps and gate.rounds_otherwise(state):
+            gated = known.gated(gate)
+            state, steps = remove_vanishing(part.state, gated)
+            if steps and (gate.rounds_otherwise(state) or reroll_recurrences(part.state, gated)[1]):
                 state, steps = part.state, ()
         except Exception as error:  # noqa: BLE001
             failure(error)

@@ -49,7 +49,7 @@ def floor_bounds(quotient: Floor) -> tuple[Cond, Cond]:
 
 def _roundings(conditions: Sequence[Cond]) -> Iterator[Cond]:
     """Yield, for each floor quotient with a positive denominator, the two inequalities that define the quotient."""
-    known = [c for c in conditions if isinstance(c, Compare)]
+    known = [c for c in conditions if isinstance(c, Compare) and c.relation != "!="]
     for quotient in dict.fromkeys(a for c in conditions for a in condition_atoms(c) if isinstance(a, Floor)):
         if _adds_up(quotient.denominator - 1, known):
             yield from floor_bounds(quotient)

@@ -54,8 +54,8 @@ class LayeredDrawing:
 def draw_part(part: DrawnPart, *, sideways: bool = False) -> LayeredDrawing | None:
     """Return a drawing of the part of a model, or None if the part is too large to be drawn.
 
-    If the part has many nodes, equal nodes of a row are drawn as one box with their number. A drawing is read from top to
-    bottom, or from left to right if `sideways` is True. A sideways drawing shows no attributes and shapes.
+    If the part has many nodes, equal nodes of a row are drawn as one box with their count. A drawing is read from top to
+    bottom, or from left to right if `sideways` is True. A sideways drawing shows neither attributes nor shapes.
     """
     nodes = _without_unread(part.nodes)
     if sideways:
@@ -77,7 +77,7 @@ def _turned(box: DrawnBox) -> DrawnBox:
 
 
 def _without_unread(nodes: Sequence[DrawnNode]) -> list[DrawnNode]:
-    """Return the nodes, without the values from outside that no node reads."""
+    """Return the nodes, without those values from outside the part that no node reads."""
     read = {operand for node in nodes for operand in node.operands}
     kept = [place for place, node in enumerate(nodes) if node.operator or place in read]
     return _renumbered(nodes, {place: number for number, place in enumerate(kept)}, kept)
@@ -91,7 +91,7 @@ def _renumbered(nodes: Sequence[DrawnNode], numbers: Mapping[int, int], kept: It
 
 
 def _merged(nodes: Sequence[DrawnNode]) -> list[DrawnNode]:
-    """Return the nodes, with equal nodes of a row merged into one node. The first detail of a merged node is their number."""
+    """Return the nodes, with equal nodes of a row merged into one node. The first detail of a merged node is its node count."""
     rows = _rows([node.operands for node in nodes])
     groups: dict[Hashable, list[int]] = {}
     for place, node in enumerate(nodes):
@@ -129,7 +129,7 @@ def _box(node: DrawnNode) -> DrawnBox:
 
 
 def _laid_out(boxes: Sequence[DrawnBox], operands: Sequence[Sequence[int]], *, sideways: bool = False) -> LayeredDrawing:
-    """Return the drawing of boxes with edges from operands to users. If `sideways` is True, edges have their axes exchanged."""
+    """Return a drawing of the boxes with edges from operands to users. If `sideways` is True, the axes of edges are swapped."""
     row = _rows(operands)
     rows: list[list[int]] = [[] for _ in range(max(row) + 1)]
     for place, number in enumerate(row):

@@ -35,7 +35,7 @@ class UsedRule:
         proved: Whether the rule is a stored rule, which has a proof.
         moves: Whether the rule only moves elements.
         facts: Further facts of the proof, as pairs of a name and a text.
-        axioms: The axioms of the proof, by name, with their statements.
+        axioms: The axioms of the proof, as pairs of a name and a statement.
     """
 
     name: str
@@ -52,7 +52,7 @@ class UsedRule:
 
 @dataclass(frozen=True)
 class PartFigure:
-    """One side of a rewritten part: two drawings (None if the part is too large), and the number of nodes of each operator.
+    """One side of a rewritten part: two drawings (None if the part is too large), and the count of nodes of each operator.
 
     `drawing` is read from top to bottom, and `sideways` from left to right.
     """
@@ -63,7 +63,10 @@ class PartFigure:
     operators: tuple[tuple[str, int], ...]
 
     def changes(self, before: PartFigure) -> dict[str, int]:
-        """Return each operator's number of nodes minus the number in `before`. Operators with equal numbers are left out."""
+        """Return a mapping from each operator to its node count minus its node count in `before`.
+
+        Operators with equal counts are left out.
+        """
         own, other = dict(self.operators), dict(before.operators)
         gaps = {name: own.get(name, 0) - other.get(name, 0) for name in (*own, *other)}
         return {name: gap for name, gap in gaps.items() if gap}
@@ -89,12 +92,12 @@ class RewrittenPart:
 
     @property
     def main_rules(self) -> tuple[UsedRule, ...]:
-        """The rules that are shown at once: rules with arithmetic come first."""
+        """The first few rules, which are shown without a click. Rules with arithmetic come before rules that move elements."""
         return tuple(sorted(self.rules, key=lambda rule: rule.moves))[: REPORT.max_shown_rules]
 
     @property
     def other_rules(self) -> tuple[UsedRule, ...]:
-        """The rules that are shown on request."""
+        """The remaining rules, which are shown after a click."""
         return tuple(sorted(self.rules, key=lambda rule: rule.moves))[REPORT.max_shown_rules :]
 
 
@@ -106,9 +109,10 @@ class PageContent:
         report: The report of the optimization.
         parts: The rewritten parts to draw, the largest saving first.
         savings: The predicted saving of each rewritten part, including parts that are not drawn, by title.
-        times: The seconds of each operator in a run of the original and of the optimized model. Empty if not measured.
-        times_note: How the operators were timed, or why they were not.
-        counts: The number of nodes of each operator in both models.
+        times: The seconds of each operator in a run of the original and of the optimized model. Empty if operators were not
+            timed.
+        times_note: A note that says how the operators were timed, or why they were not timed.
+        counts: The counts of nodes of each operator in both models.
         command: A command that repeats the optimization.
         source: The file of the original, for commands, or an empty text if it is not known.
         target: The file of the result, for commands, or an empty text if it is not known.

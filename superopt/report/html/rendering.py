@@ -25,7 +25,7 @@ from superopt.report.html.sentences import (
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 CARD_WIDTH, CARD_HEIGHT = 1080.0, 106.0
-"""The pixels on the card for one side of a rewritten part."""
+"""The width and height, in pixels, of the area on the card for one side of a rewritten part."""
 HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ufffe\uffff]")
 """Control characters. HTML and SVG documents may not contain them."""
 

@@ -31,7 +31,7 @@ class Headline:
 
 @dataclass(frozen=True)
 class IntervalStrip:
-    """The positions, as percentages of a strip, of the interval of the speedup, of the noise, and of "as fast as before"."""
+    """Positions on a strip, in percent of its width: the speedup and its interval, the noise interval, and the speedup 1."""
 
     low: float
     high: float
@@ -115,7 +115,10 @@ def interval_strip(report: Report) -> IntervalStrip | None:
 
 
 def safety(page: PageContent) -> tuple[Fact, ...]:
-    """Return facts that support the result: errors, proofs, arithmetic, the certificate. If there is no rewrite, say why."""
+    """Return facts that support the result: errors, proofs, arithmetic, and the certificate.
+
+    If the model was not rewritten, the facts say why.
+    """
     return tuple(_safe(page) if page.report.accepted else _unchanged(page.report))
 
 
@@ -208,7 +211,7 @@ def _percent(value: float, whole: float) -> float:
 
 
 def waterfall(page: PageContent) -> tuple[FallBar, ...]:
-    """Return the rows from the time of the original to the predicted and the measured time of the result."""
+    """Return the rows of a waterfall chart, from the time of the original to the predicted and measured time of the result."""
     report, savings = page.report, page.savings
     t = report.timing
     saved = math.fsum(seconds for _, seconds in savings)
