@@ -145,12 +145,12 @@ class OptimizationPolicy:
     weight_growth_share: float = 0.5
     """The default limit on the growth of a large model's weights, as a share of the bytes of the original's weights.
 
-    A model is large if this limit exceeds the limit by `small_weight_growth_share`.
+    A model is large if this limit is higher than the limit from `small_weight_growth_share`.
     """
     small_weight_growth_share: float = 3.0
     """The default limit on the growth of a small model's weights, as a share of the bytes of the original's weights.
 
-    The limit is never above `small_weight_bytes`. A model is small if this limit is not below the limit by
+    The limit is never above `small_weight_bytes`. A model is small if this limit is at least as high as the limit from
     `weight_growth_share`.
     """
     small_weight_bytes: int = 2**28
@@ -490,7 +490,7 @@ class MutantPolicy:
     Not measured.
     """
     max_assembly_windows: int = 1 << 14
-    """A grid of cells is divided into the fewest possible boxes only if it has at most this number of boxes of adjacent cells.
+    """A grid of cells is divided into the fewest possible boxes only if it contains at most this number of boxes of cells.
 
     Safety limit.
     """

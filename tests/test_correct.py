@@ -171,6 +171,12 @@ def test_boxes_are_widened_but_never_to_everything() -> None:
         assert all(any(is_box_within(box, wide) for wide in cover) for box in corners)
 
 
+def test_boxes_that_fill_the_tensor_have_no_cover() -> None:
+    halves = [along((4, 6), a0=(0, 2)), along((4, 6), a0=(2, 2))]
+    assert box_covers((4, 6), halves) == []
+    assert (halves[0],) in box_covers((4, 6), halves[:1])
+
+
 # ---------------------------------------------------------------- corrections
 
 

@@ -300,6 +300,13 @@ def test_pads_and_bounds_of_tensors_of_unknown_shape_are_refused() -> None:
         numeric(cut, {"starts": (0, 0), "ends": (N, K)}, {"x": (N, K)})
 
 
+def test_bounds_of_a_slice_may_be_attributes() -> None:
+    cut = NodeText("Slice", ("x",), ("y",), (("starts", (1, N - 2)), ("ends", (K, N)), ("axes", (1, 0))))  # type: ignore[arg-type]
+    node, operands = numeric(cut, {}, {"x": (N, K)})
+    assert dict(node.attributes) == {"starts": (1, -2), "ends": (LAST, LAST), "axes": (1, 0)}
+    assert operands == {}
+
+
 def test_the_names_of_dimensions_are_no_names_of_rules() -> None:
     assert dimension("x") != size(Dim("x", 0))
 

@@ -164,6 +164,7 @@ FUNCTIONS = parse_rules(
     logarithms-added:   log(x) + log(y) => log(x * y)  for x[2], y[2]
     logarithm-undone:   exp(log(x)) => x  for x[2]
     exponential-undone: log(exp(x) * exp(y)) => x + y  for x[2], y[2]
+    cube-undone:        exp(scale(log(x * x * x), factor=1 / 3)) => x  for x[2]
     relu-of-exp:        relu(exp(x)) => exp(x)  for x[2]
     relu-of-roots:      relu(x * sqrt(y)) => relu(x) * sqrt(y)  for x[2], y[2]
     sigmoid-turned:     sigmoid(x) + sigmoid(scale(x, factor=-1)) => ones(shape=x.shape)  for x[2]
@@ -197,6 +198,9 @@ DIVISIONS = parse_rules(
     equal-where-scaled: where(equal(scale(x, factor=a), scale(y, factor=a)), x, z) => where(equal(x, y), x, z)
                         for x[2], y[2], z[2] where a != 0
     power-of-root:      power(exp(x), exponent=a) => power(power(exp(x), exponent=1 / a), exponent=a * a)  for x[2] where a != 0
+    root-of-scaled:     sqrt(scale(x, factor=a * a)) => scale(sqrt(x), factor=a)  for x[2] where a >= 0, a != 0
+    logarithm-of-scaled: log(scale(x, factor=a)) => log(x) + log(scale(ones(shape=x.shape), factor=a))
+                        for x[2] where a >= 0, a != 0
     """
 )
 """Laws that divide by an attribute variable where it is not zero; `refuted/divisions.rules` has them where it may be."""
@@ -518,6 +522,15 @@ def test_a_table_is_a_condition_only_where_its_indices_are_within_it(last: int, 
     table = TableElement((2, 2), tuple(map(Fraction, (1, 0, 0, 1))), (i, j))
     guard = (at_least(i, 0), at_least(1, i), at_least(j, 0), at_least(last, j))
     expected = Summand(1, (), (*guard, same(i, j)))
+    assert contract_table((), Summand(1, (), guard, (table,))) == (expected if within else None)
+
+
+@pytest.mark.parametrize(("fixed", "within"), [(1, True), (2, False), (-1, False)])
+def test_a_table_at_a_fixed_index_is_a_condition_only_within_it(fixed: int, *, within: bool) -> None:
+    i = size(Sym("k.0"))
+    table = TableElement((2, 2), tuple(map(Fraction, (1, 0, 0, 1))), (i, fixed))
+    guard = (at_least(i, 0), at_least(1, i))
+    expected = Summand(1, (), (*guard, same(i, fixed)))
     assert contract_table((), Summand(1, (), guard, (table,))) == (expected if within else None)
 
 

@@ -7,9 +7,9 @@ from superopt.algebra.terms import Dim, Term, size, subterms, variable
 from superopt.errors import NotationError
 from superopt.notation.parsing import equation_at_ranks, parse_statement
 from superopt.rules.match import Pattern
-from superopt.rules.rule import Rule, parse_rule
+from superopt.rules.rule import Rule, parse_rule, parse_rules
 from superopt.rules.signature import Outline, outlines
-from superopt.search.apply import neighbourhood, successors
+from superopt.search.apply import neighbourhood, siblings, successors
 from superopt.search.backtracking import SearchLimits, search
 from superopt.search.lookahead import Horizon, chains
 from superopt.search.meeting import added_term_count, rejoins_slices
@@ -74,6 +74,7 @@ def test_a_shared_input_is_merged_at_every_rank_the_rule_states(rank: int) -> No
         ("x + relu(y) + z", ("add", "", ("relu", ""), "")),
         ("slice(m := x @ y, axis=-1, start=0, stop=m.shape[-1])", ("slice", ("matmul", "", ""))),
         ("conv(x, reshape(w, shape=(x @ y).shape), group=g)", ("conv", "", ("reshape", ""))),
+        ("relu(m := x @ y) - m", ("sub", ("relu", ("matmul", "", "")), ("matmul", "", ""))),
     ],
 )
 def test_an_outline_is_the_term_without_its_attributes(text: str, outline: object) -> None:
@@ -108,6 +109,27 @@ def test_what_fits_depends_on_the_operators_near_the_root() -> None:
         shared, ruleset_term_view(apply("sub", apply("matmul", x, apply("relu", y)), apply("exp", product)))
     )
     assert not ruleset_outline_may_match(shared, ruleset_term_view(apply("sub", apply("matmul", x, y), apply("exp", product))))
+
+
+def test_siblings_are_as_far_from_the_inputs_along_the_longest_path() -> None:
+    x, y = variable("x", (4, 4)), weight("y", 4, 4)
+    product = apply("matmul", x, y)
+    turned = apply("transpose", product, perm=(-1, -2))
+    first, other = apply("relu", product), apply("exp", x)
+    total = apply("add", x, first)
+    assert siblings([product, turned, other, first, total]) == [[product, turned, other], [first], [total]]
+
+
+def test_rules_that_leave_one_operand_are_those_whose_right_side_is_a_variable() -> None:
+    rules = parse_rules(
+        """
+        zero: x + zeros(shape=x.shape) => x for x[2]
+        halves: scale(x, factor=2) => x + x for x[2]
+        parts: (relu(x), exp(x + zeros(shape=x.shape))) => (relu(x), exp(x)) for x[2]
+        both: (x + zeros(shape=x.shape), exp(y)) => (x, exp(y)) for x[2], y[2]
+        """
+    )
+    assert RuleSet(rules).vanishing.names == ("zero",)
 
 
 def test_outputs_that_feed_each_other_are_not_merged() -> None:

@@ -30,6 +30,7 @@ from superopt.search.gate import Gate
 from superopt.search.replay import StepReplay
 from superopt.search.reroll import reroll_recurrences
 from superopt.search.ruleset import RuleSet
+from superopt.search.vanish import remove_vanishing
 from superopt.search.widen import widened_states
 from tests.certified import MODELS, Certified, Find, at_random
 from tests.models import model, weight
@@ -294,6 +295,21 @@ def test_padding_is_found_again(rules: list[Rule], prepared: RuleSet) -> None:
     replay = StepReplay(rules)
     assert replay.refusal(start, steps, after, gate(**known)) == ""
     assert replay.refusal(start, steps, start, gate(**known)) != ""
+
+
+def test_terms_that_vanish_together_are_found_again() -> None:
+    rule = parse_rule("zero: x + zeros(shape=x.shape) => x for x[2]")
+    x, zeros = variable("x", (3, 4)), apply("zeros", shape=(3, 4))
+    inner = apply("add", x, zeros)
+    start = (apply("add", apply("relu", inner), zeros),)
+    after, steps = remove_vanishing(start, RuleSet([rule]))
+    assert after == (apply("relu", x),)
+    assert steps == (Step("zero", (inner, *start), (x, *after)),)
+    replay, known = StepReplay([rule]), gate(x=ORDINARY_INPUT)
+    assert replay.refusal(start, steps, after, known) == ""
+    wrong = (apply("exp", x),)
+    forged = [Step("zero", (inner, *start), (x, *wrong))]
+    assert replay.refusal(start, forged, wrong, known) != ""
 
 
 def test_a_recurrence_is_found_again(rules: list[Rule], prepared: RuleSet) -> None:

@@ -14,6 +14,7 @@ import pytest
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 import superopt
+from superopt.algebra.dim_binding import dimension
 from superopt.algebra.integers import base_atoms, evaluate, is_unknown
 from superopt.algebra.terms import Term, subterms
 from superopt.model.dimensions import dynamic_dimension_names, dynamic_dimensions, representative_sizings
@@ -99,6 +100,8 @@ def cut_of_the_shape(first: list[int], last: list[int], step: list[int] | None) 
         (chain(("Mod", "c8"), ("Div", "c8")), "0"),
         ([node("Mod", ["n", "c2"], ["p"]), node("Equal", ["p", "c2"], ["r"])], "False"),
         ([node("Greater", ["n", "c4"], ["g"]), node("Where", ["g", "c3", "c3"], ["r"])], "3"),
+        ([node("Less", ["n", "axis"], ["l"]), node("Where", ["l", "c3", "n"], ["r"])], "n"),
+        ([node("GreaterOrEqual", ["n", "axis"], ["g"]), node("Where", ["g", "c3", "n"], ["r"])], "3"),
         ([node("Cast", ["n"], ["f"], to=TensorProto.FLOAT), node("Cast", ["f"], ["r"], to=TensorProto.INT64)], "n"),
         ([node("NonZero", ["x"], ["z"]), node("Size", ["z"], ["r"])], "2 * ?0.shape[0]"),
         (cut_of_the_shape([1], [0], [-1]), "64"),
@@ -312,6 +315,17 @@ def test_an_operation_over_two_dynamic_extents_has_the_extent_that_is_not_one(br
     for n, m, whole_extent in ((1, 5, 5), (5, 1, 5), (4, 4, 4)):
         at = {a: {"%n": n, "%m": m}[a.tensor] for a in base_atoms(*shape)}  # type: ignore[union-attr]
         assert [int(evaluate(extent, at)) for extent in shape] == [whole_extent, 8]
+
+
+@pytest.mark.parametrize("stack", [[3], [1], [3, 2]])
+def test_a_product_with_a_stack_of_matrices_is_a_stack(stack: list[int]) -> None:
+    views = Views(
+        ir.from_proto(model([node("MatMul", ["x", "w"], ["y"])], {"x": ["n", 8]}, ["y"], [weight("w", *stack, 8, 5)]))
+    )
+    shape = views.values.shape(views.model.graph.outputs[0])
+    assert shape is not None
+    assert shape[:-2] == tuple(stack)
+    assert shape[-2:] == (dimension("n"), 5)
 
 
 # ---------------------------------------------------------------- islands and their siblings that are provable

@@ -25,10 +25,10 @@ Matrix: TypeAlias = "tuple[tuple[Fraction, ...], ...]"
 
 @dataclass(frozen=True)
 class ToomCook:
-    """An algorithm that computes `tile` neighbouring values of a correlation of `taps` weights with `tile + taps - 1` products.
+    """An algorithm that computes `tile` neighbouring values of a correlation with `taps` weights.
 
-    The algorithm is called F(tile, taps). For weights g[taps] and data d[tile + taps - 1], the left side of this equation
-    computes the right side:
+    The algorithm needs `tile + taps - 1` products and is called F(tile, taps). For weights g[taps] and data d[tile + taps - 1],
+    the left side of this equation computes the right side:
 
         back @ ((kernel @ g) * (data @ d))  ==  [total(taps, lambda k: g[k] * d[i + k]) for i in range(tile)]
     """
@@ -63,9 +63,9 @@ class ToomCook:
     def growth(self) -> float:
         """The typical ratio of the algorithm's rounding error to the definition's rounding error.
 
-        The rounding error of a sum is assumed to be proportional to the root of the sum of the squared summands. Weights and
-        data are assumed to be independent and of the same magnitude. The error of the definition is then proportional to the
-        root of `taps`.
+        The rounding error of a sum is assumed to be proportional to the square root of the sum of the squared summands. Weights
+        and data are assumed to be independent and of the same magnitude. Under these assumptions, the error of the definition
+        is proportional to the square root of `taps`.
         """
         sizes = [_squares(g) * _squares(d) for g, d in zip(self.kernel(), self.data(), strict=True)]
         worst = max(sum(a * a * size for a, size in zip(row, sizes, strict=True)) for row in self.back())
@@ -75,8 +75,8 @@ class ToomCook:
 def points() -> Iterator[Fraction]:
     """Yield the points at which polynomials are evaluated: 0, 1, -1, 1/2, -2, -1/2, 2, 1/3, -3, ...
 
-    Each point a is followed by -1 / a, because this order keeps rounding errors small (Barabasz, Anderson, Soodhalter and
-    Gregg, Error analysis and improving the accuracy of Winograd convolution for deep neural networks, 2020).
+    After 0, the points come in pairs a and -1 / a, because this order keeps rounding errors small (Barabasz, Anderson,
+    Soodhalter and Gregg, Error analysis and improving the accuracy of Winograd convolution for deep neural networks, 2020).
     """
     yield from (Fraction(0), Fraction(1), Fraction(-1))
     for number in itertools.count(2):

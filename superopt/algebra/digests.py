@@ -6,7 +6,7 @@ The digest of an operator covers three parts:
 - the shared code that the definition and the axioms use (`index`, `elementwise`, `composite` ...),
 - the definitions of the operators that a composite operator applies.
 
-A digest does not change with comments, docstrings, layout, or the module in which code is located. A digest does not cover the
+A digest does not depend on comments, docstrings, layout, or the module in which code is located. A digest does not cover the
 code that lifts and lowers ONNX nodes, because no proof depends on this code. A digest does not cover the modules in
 `TERM_LANGUAGE`, which represent and type terms. These modules count as part of the provers, which digests do not cover either.
 """
@@ -28,10 +28,10 @@ from pathlib import Path
 from superopt.errors import SpecError
 
 DEFINITION = ("COMMUTATIVE", "COMPOSITE", "DOMAIN", "EXACT", "RECURRENCE", "body", "unrolled")
-"""The names in a spec file that, besides the operator's own name, define what the operator computes."""
+"""The names that define, together with the operator's own name, what the operator of a file in specs/ computes."""
 AXIOMS = "AXIOMS"
 DEFINING = ("algebra", "speclib")
-"""The packages of superopt with shared code that definitions use. Digests do not cover the code of the rule notation."""
+"""The packages of superopt that contain shared code for definitions. Digests do not cover the code of the rule notation."""
 TERM_LANGUAGE = frozenset({"extent", "operators", "substitution", "tautology", "terms"})
 """The modules of `algebra` that digests do not cover, even if a definition uses their code."""
 INFIX = {"@": "matmul", "+": "add", "-": "sub", "*": "mul"}
@@ -146,8 +146,8 @@ class _Code:
         self.reached: dict[tuple[_Place, bool], tuple[str, tuple[_Place, ...]]] = {}
 
     def digest(self, operator: str) -> str:
-        """Return the digest of the operator. The digest covers the definition, the operators in the definition, and the
-        axioms.
+        """Return the digest of the operator. The digest covers the operator's definition, the definitions of the operators in
+        this definition, and the axioms.
         """
         found = self._closure(self._definition(operator), composed=True)
         found |= self._closure([(f"{SPECS}.{operator}", AXIOMS)], composed=False)
@@ -238,7 +238,7 @@ class _Code:
 
 
 def _bound(node: ast.stmt) -> list[str]:
-    """Return the names that a definition or an assignment to names binds. Any other statement gives no names."""
+    """Return the names that a definition or an assignment to names binds. For any other statement, the list is empty."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return [node.name]
     targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]

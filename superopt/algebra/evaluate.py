@@ -193,7 +193,7 @@ class Grid:
 
 @functools.lru_cache(maxsize=256)
 def _over_one_denominator(matrix: Matrix) -> tuple[Array, int]:
-    """Return the matrix as an integer matrix and a common denominator."""
+    """Return a pair of an integer matrix and a denominator. The integer matrix divided by the denominator equals `matrix`."""
     denominator = math.lcm(*(number.denominator for row in matrix for number in row))
     return np.array([[int(number * denominator) for number in row] for row in matrix]), denominator
 

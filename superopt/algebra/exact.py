@@ -137,7 +137,8 @@ def exponentials(field: int) -> Array:
 
 @functools.cache
 def logarithms(field: int) -> Array:
-    """Return a table of discrete logarithms: for each residue `r`, the exponent `e` for which `g ** e` is `r` or `-r`.
+    """Return a table with discrete logarithms in field number `field` of `CHAIN`. The entry for a residue r is the exponent e
+    such that `g ** e` is r or -r.
 
     The entry for 0 has no meaning.
     """
@@ -152,7 +153,8 @@ def logarithms(field: int) -> Array:
 def keyed(function: str, field: int) -> Array:
     """Return a table of a random odd function on the residues of field number `field` of `CHAIN`.
 
-    The table replaces the function named `function`. The table shares only one property with this function: it is odd.
+    The table replaces the function named `function`. Like this function, the table is odd. The table shares no other property
+    with the function.
     """
     modulus = CHAIN[field]
     rng = np.random.default_rng([field, *function.encode()])
@@ -318,7 +320,7 @@ class Fields:
     def _unless_doubtful(self, v: Array, found: Array, shift: int = 0) -> Array:
         """In a strict domain, set residues of the result `found` to NaN where the argument `v` has a non-square residue.
 
-        `shift` is the distance between the field of the argument's residue and the field of the result's residue.
+        `shift` is the distance in `CHAIN` from the field of the argument's residue to the field of the result's residue.
         """
         if self.strict:
             for k in range(self.length - shift):
@@ -431,7 +433,7 @@ def means(name: str) -> frozenset[str]:
 
 
 def fields_for(known: Collection[str], *, strict: bool = False) -> Fields:
-    """Return the `Fields` with the fewest prime fields that support the kinds of arithmetic in `known` (keys of `MEANS`)."""
+    """Return the `Fields` with the fewest prime fields that supports the kinds of arithmetic in `known` (keys of `MEANS`)."""
     if "logarithm" in known:
         return Fields(3, 1, strict=strict)
     return Fields(2 if {"exponential", "root"} & set(known) else 1, strict=strict)

@@ -219,7 +219,7 @@ Extent: TypeAlias = "int | float | Fraction | Size"
 
 
 def terms_of(extent: Extent) -> tuple[Term, ...]:
-    """Return the terms of the extent as a polynomial. A term is a monomial with its coefficient. 0 has no terms."""
+    """Return the terms of the polynomial `extent`. A term is a monomial with its coefficient. 0 has no terms."""
     if isinstance(extent, Size):
         return extent.terms
     return (((), extent),) if extent else ()
@@ -375,8 +375,8 @@ class Condition:
 
     `bool(condition)` is True or False if `superopt.algebra.integers` proves the condition or its negation for all sizes. An
     undecided condition `e >= 0` counts as true if `e >= -1` is proved. Therefore, `a > b` counts as true if `a >= b` is proved.
-    In `max` and `min`, this is safe, because either operand is a correct result if the operands are equal. For a dimension `n`,
-    `n > 1` counts as true. Any other undecided condition raises `ShapeError`.
+    In `max` and `min`, this is safe, because either operand is a correct result if the operands are equal. As a consequence,
+    the condition `n > 1` counts as true for every dimension `n`. Any other undecided condition raises `ShapeError`.
     """
 
     decide: ClassVar[Callable[[Cond], bool | None]]

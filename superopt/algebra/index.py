@@ -1,8 +1,8 @@
 """Index notation: the language in which specs/ defines operators, and the interface of interpretations of this language.
 
 A definition is a Python function over `Tensor`s. The function returns a `Tensor`: a shape, and the value at each position. The
-active interpretation decides what indices, sizes and values are. When a definition is evaluated, they are numbers and arrays.
-When a definition is used in a proof, they are symbols. The interpretation `Shapes` computes shapes without values.
+active interpretation decides what indices, sizes and values are. If a definition is evaluated, they are numbers and arrays. If
+a definition is used in a proof, they are symbols. The interpretation `Shapes` computes shapes without values.
 
 Indices support `+ - * // %`, the comparisons `< <= > >=`, and `same(i, j)` for equality. Conditions support `&`. Values support
 `+ - *`.

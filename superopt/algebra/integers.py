@@ -12,7 +12,8 @@ The API:
 - `normal(extent, least)` is an equal expression in normal form. An expression that is constant at all sizes becomes a number.
 - `minimum`, `maximum`, `choose`, `absolute`, `floor_quotient`, `truncated_quotient`, `remainder`, `truncated_remainder` build
   expressions, and `truth` turns a decided condition into a `bool`.
-- `evaluate(extent, values)` and `holds_at(condition, values)` compute with numbers for the atoms.
+- `evaluate(extent, values)` and `holds_at(condition, values)` compute the value of an expression or condition from numbers for
+  its atoms.
 
 "All sizes" means: every `Dim` is an integer of at least `least` (0 or 1). Data-dependent sizes, whose names begin with "?", are
 at least 0. Every `Sym` is any integer. Proofs use linear arithmetic over monomials (Fourier-Motzkin elimination with integer
@@ -58,7 +59,7 @@ from superopt.policy import ALGEBRA
 UNKNOWN = "?"
 """The prefix of a data-dependent size's name."""
 Row = tuple[dict[Monomial, int], int]
-"""The coefficients of monomials, and a constant. A row states that the linear form is at least 0, or that it equals 0."""
+"""A linear form: the coefficients of monomials, and a constant. A row states that the form is at least 0, or that it is 0."""
 
 
 # ---------------------------------------------------------------- constructors
@@ -683,7 +684,8 @@ def normal(extent: Extent, least: int = 0) -> Extent:
 
 
 def _affine(extent: Size, least: int) -> Extent | None:
-    """Return the affine function that agrees with the expression at all sample values (`points`), or None if there is none.
+    """Return the affine function that agrees with the expression at all sample values (`points`), or None if there is no such
+    function.
 
     The function is not proved equal to the expression.
     """

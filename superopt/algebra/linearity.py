@@ -1,9 +1,9 @@
 """Find the operands in which an operator is linear, from the operator's definition.
 
-The definition is interpreted over sets of monomials. A monomial is written as its degree in each operand. A matrix product has
-the single monomial (1, 1). The product is therefore linear in each operand while the other operand is fixed. A sum has the
-monomials (1, 0) and (0, 1). The sum is therefore linear in both operands together. The result of relu is not a polynomial in
-the operand.
+The definition is interpreted over sets of monomials. A monomial is written as a tuple with its degree in each operand. A matrix
+product has the single monomial (1, 1). The product is therefore linear in each operand while the other operand is fixed. A sum
+has the monomials (1, 0) and (0, 1). The sum is therefore linear in both operands together. The result of relu is not a
+polynomial in the operand.
 """
 
 # ruff: noqa: ARG002 (the methods are those of every interpretation)
@@ -119,8 +119,8 @@ def linear_in(term: Term, operands: Collection[int]) -> bool:
 def degree(root: Term, variable: Term) -> float:
     """Return the number d such that scaling `variable` by any number a scales the term by `a ** d`.
 
-    The result is `NONE` if the operators' definitions do not prove such a number. A term of degree 0 does not depend on the
-    variable. A term of degree 1 is linear in the variable.
+    The result is `NONE` if the operators' definitions do not prove that such a number exists. A term of degree 0 does not
+    depend on the variable. A term of degree 1 is linear in the variable.
     """
     known: dict[Term, float] = {}
     for term in subterms(root):

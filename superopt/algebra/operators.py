@@ -68,7 +68,7 @@ class Node(Protocol):
         """
 
     def boolean(self, position: int) -> bool:
-        """Return whether the input is a tensor of booleans rather than numbers."""
+        """Return whether the input at this position is a tensor of booleans rather than numbers."""
 
     def scalar(self, position: int) -> float | None:
         """Return the number in a constant input with one element, or None for any other input."""
@@ -130,7 +130,7 @@ class Emit(Protocol):
     def alone(self, term: Term) -> bool:
         """Return whether the term has exactly one use, so that one node may compute the term together with its user.
 
-        Variables and initializers give False, because no node computes them.
+        For variables and initializers, the result is False, because no node computes them.
         """
 
     def inputs(self, term: Term) -> list[Term]:
@@ -146,22 +146,22 @@ class Emit(Protocol):
     def nested(self, term: Term) -> list[Term]:
         """Return the operands of `term` from left to right, after flattening nested applications of the same operator.
 
-        For example, the operands of `concat(concat(x, y), z)` are x, y and z. An operand is flattened only if it has the
-        attributes of `term` and no other use.
+        For example, the operands of `concat(concat(x, y), z)` are x, y and z. An operand is flattened only if it has the same
+        attributes as `term` and no other use.
         """
 
     def chain(self, op_type: str, term: Term, inverse: tuple[str, Callable[[Term], Term | None]] | None = None) -> str:
         """Write a sum, product or similar term as a chain of binary nodes, and return the name of the result.
 
         An ONNX operator that takes any number of inputs is written as one node. Partial results that other terms also need are
-        computed first. The other operands follow from left to right. An `expand` is left out where ONNX broadcasting makes it
-        superfluous.
+        computed first. The remaining operands follow from left to right. An `expand` is left out where ONNX broadcasting makes
+        it superfluous.
 
         Args:
             op_type: The ONNX operator of the nodes.
             term: The term to write.
-            inverse: The ONNX operator that undoes `op_type`, such as Sub for Add, and a function. For an operand `-y`, the
-                function returns `y`, and the chain subtracts `y`. For an operand that is no inverse, the function returns None.
+            inverse: A pair: the ONNX operator that undoes `op_type`, such as Sub for Add, and a function that maps an operand
+                `-y` to `y`. The chain then subtracts `y`. For an operand that is not an inverse, the function returns None.
         """
 
 
@@ -191,12 +191,13 @@ class Operator:
         composite: A term in the rule notation, or an empty text. If there is also a definition, the operator equals this term,
             and this equation is an axiom of the operator. If there is no definition, the algebra contains no operator of this
             name, and the ONNX operator is translated to this term. If the term adds a bias to the result of an operator, such
-            as a convolution, the file may contain two functions. `bias_axis` returns the axis of the bias for a given result,
-            or None. `lower_biased` writes the operator and the bias as one ONNX node.
+            as a convolution, the file may contain two functions. `bias_axis` returns the axis along which a bias can be added
+            to a result, or None. `lower_biased` writes the operator and the bias as one ONNX node.
         kernel: A term in the rule notation that equals the operator over the real numbers, and is NaN or infinite for the same
             inputs as the kernels of runtimes. The text is empty if the definition already has this property.
-        rounds_by_position: The types for which ONNX Runtime's kernel rounds an element by its position in the tensor. Such a
-            kernel computes most elements in vectors, and the last elements or a single element by another routine.
+        rounds_by_position: The element types for which ONNX Runtime's kernel may round equal results differently at different
+            positions in the tensor. A kernel of this kind computes most elements with vector instructions, and the remaining
+            elements with a different routine.
         absolute_error: Whether ONNX Runtime's kernel keeps only the absolute error small, so that a tiny result may become 0.
         domain: The inputs on which the operator is tested: `REAL`, or `POSITIVE` if the operator is NaN for other inputs.
         rounding: For an operator that is a fast algorithm for another operator, a function of the attributes. The function
@@ -415,9 +416,10 @@ def _canonical(value: Attribute) -> Attribute:
 
 
 def fraction_of(number: float) -> Attribute:
-    """Return the simple fraction, such as 1/6, that rounds to `number`: in float32 if `number` is a float32, else in float64.
+    """Return the simple fraction, such as 1/6, that rounds to `number`: in float32 if float32 represents `number`, else in
+    float64.
 
-    Return `number` if no fraction with a denominator of at most `SMALLEST_PART` does so.
+    Return `number` if no fraction with a denominator of at most `SMALLEST_PART` rounds to it.
     """
     if not math.isfinite(number):
         return number

@@ -16,7 +16,7 @@ def is_tautology(condition: Cond) -> bool:
 
 
 def _is_plain(condition: Cond) -> bool:
-    """Return whether the condition follows from the signs of the coefficients alone (see `_at_least_zero`)."""
+    """Return whether the signs of the coefficients are enough to prove the condition (see `_at_least_zero`)."""
     match condition:
         case bool():
             return condition

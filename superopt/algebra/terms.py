@@ -144,8 +144,8 @@ class Term:
         """The shape of a term of a model. Type checkers see a tuple of integers.
 
         The extent of a dynamic dimension is an expression (`Size`), not an integer. Arithmetic on expressions is exact. A
-        comparison of expressions raises `ShapeError` unless its result is proved to be the same at all sizes. Use of an
-        expression as an integer, such as an index, raises `ShapeError`.
+        comparison of expressions raises `ShapeError` unless its result is proved to be the same at all sizes. Using an
+        expression as an integer, for example as an index, raises `ShapeError`.
         """
         return cast("tuple[int, ...]", self.shape)
 
@@ -228,7 +228,7 @@ def variable(name: str, shape: int | Shape, *, constant: bool = False, condition
         constant: Whether the variable is a weight and therefore does not depend on the model's inputs.
         condition: Whether the model stores the variable as booleans. The elements are 0 or 1.
         position: The bit width of the integers in which the model stores the variable, if the elements are indices along an
-            axis. 0 for any other variable.
+            axis. For any other variable, `position` is 0.
     """
     if isinstance(shape, int):
         shape = _symbolic(name, shape)

@@ -65,8 +65,8 @@ class _Positions:
 def is_elementwise(term: Term) -> bool:
     """Return whether each element of the term depends only on the operands' elements at the same position.
 
-    The answer follows from the definition of the term's root operator. An operator with an attribute for axes or with a tuple
-    as an attribute counts as not elementwise, because the definition of such an operator depends on the rank.
+    The answer follows from the definition of the term's root operator. An operator counts as not elementwise if one of its
+    attributes names axes or is a tuple, because its definition then depends on the rank.
     """
     if not term.args or any(a.shape != term.shape for a in term.args):
         return False

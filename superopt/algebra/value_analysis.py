@@ -5,11 +5,12 @@ term is defined over the real numbers, and whether an element may be NaN. An ope
 over `Facts`. Intervals are imprecise if an operand occurs several times. For example, a softmax divides an exponential by a sum
 that contains this exponential. `TABLE` contains more precise functions for such operators.
 
-There are two assumptions, which reports and certificates state (`ASSUMPTIONS`):
+The analysis makes two assumptions, which reports and certificates state (`ASSUMPTIONS`):
 
 - An input that cannot be an attention mask is ordinary: each element's magnitude is at most `MODEL.max_ordinary_magnitude`.
 - A value is also ordinary if the original model computes the value from ordinary values by sums, products, roots, and quotients
-  whose divisor cannot be 0. An exponential is not assumed to be ordinary. Only the interval of its argument bounds it.
+  whose divisor cannot be 0. An exponential is not assumed to be ordinary. Its bounds follow only from the interval of its
+  argument.
 """
 
 # ruff: noqa: ARG002 (the methods are those of every interpretation)
@@ -51,7 +52,7 @@ class Facts:
         zero: Whether an element may be 0 in real arithmetic.
         defined: Whether every element is defined in real arithmetic.
         nan: Whether an element may be NaN in IEEE arithmetic.
-        sure: Whether `low`, `high` ... are true even if an input contains NaN or an infinity. `sure` is True if the tensor
+        sure: Whether all other attributes are true even if an input contains NaN or an infinity. `sure` is True if the tensor
             depends on floating-point inputs only through comparisons, or not at all.
     """
 
@@ -150,7 +151,7 @@ class Facts:
 
 
 def large_summands_cancel(signs: Sequence[AbstractSet[int]]) -> bool:
-    """Return whether one summand may be large and positive where another summand is large and negative.
+    """Return whether one summand may be large and positive where a different summand is large and negative.
 
     `signs` contains, for each summand, the signs of its large elements (`Facts.large_signs`).
     """
@@ -163,7 +164,7 @@ ORDINARY_INPUT = Facts(-MODEL.max_ordinary_magnitude, MODEL.max_ordinary_magnitu
 UNBOUNDED = Facts(sure=False)
 """The `Facts` of an input that may be an attention mask. An element is any number or an infinity."""
 ANYTHING = Facts(nan=True, sure=False)
-"""The `Facts` of an input whose elements a Where may replace. An element is any number, an infinity or NaN."""
+"""The `Facts` of an input whose elements may be replaced by a Where operator. An element is any number, an infinity or NaN."""
 UNKNOWN = Facts(defined=False, nan=True, sure=False)
 """The `Facts` of a value about which nothing is known."""
 ZERO_OR_ONE = Facts(0.0, 1.0)
@@ -317,13 +318,13 @@ FUNCTIONS: Mapping[str, Callable[..., Facts]] = {
     "position": lambda *of: replace(Facts(0.0, float(MODEL.assumed_summand_count)), defined=all(one.defined for one in of)),
     "choose": lambda _, then, other: then | other,
 }
-"""For each nonlinear function in operator definitions (see `evaluate.FUNCTIONS`), a function from the operands' `Facts` to the
-`Facts` of the result.
+"""A mapping from each nonlinear function in operator definitions (see `evaluate.FUNCTIONS`) to a function that computes the
+`Facts` of the result from the `Facts` of the operands.
 """
 
 
 def _bounded(low: float, high: float, *, zero: bool = True) -> Callable[[Term, tuple[Facts, ...]], Facts]:
-    """Return a function for `TABLE`. It computes the `Facts` of an operator whose results are between `low` and `high`.
+    """Return a function for `TABLE` that computes the `Facts` of an operator whose results are between `low` and `high`.
 
     The operator must be continuous on the extended reals.
     """
@@ -375,7 +376,7 @@ def _log_sum_exp(_: Term, operands: tuple[Facts, ...]) -> Facts:
 
 
 def _gated(_: Term, operands: tuple[Facts, ...]) -> Facts:
-    """Return the `Facts` of x times a factor between 0 and 1, such as silu.
+    """Return the `Facts` of an operator, such as silu, that multiplies x by a factor between 0 and 1.
 
     If x is infinite, IEEE arithmetic may multiply x by 0, which gives NaN.
     """
@@ -409,8 +410,8 @@ TABLE: Mapping[str, Callable[[Term, tuple[Facts, ...]], Facts]] = {
     "quick_gelu": _gated,
     "mish": _gated,
 }
-"""For some operators, a function that returns the `Facts` of the result. The definition of such an operator uses an operand
-several times, so that the interpretation of the definition would be imprecise.
+"""A mapping from some operators to functions that return the `Facts` of the result. The definitions of these operators use an
+operand several times, so that an interpretation of the definition would be imprecise.
 """
 
 
@@ -459,9 +460,10 @@ def computed_facts(term: Term, operands: tuple[Facts, ...]) -> Facts:
 
 @functools.lru_cache(maxsize=1 << 15)
 def raw_facts(term: Term, operands: tuple[Facts, ...]) -> Facts:
-    """Return the bounds and properties (`Facts`) of the term that follow from the operands' `Facts` alone.
+    """Return those bounds and properties (`Facts`) of the term that follow from the operands' `Facts`.
 
-    Unlike `computed_facts`, this function does not assume that computed values are at most `MODEL.max_ordinary_magnitude`.
+    Unlike `computed_facts`, this function does not assume that magnitudes of results are at most
+    `MODEL.max_ordinary_magnitude`.
     """
     if not all(operand.defined for operand in operands):
         return UNKNOWN

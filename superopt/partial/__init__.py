@@ -6,35 +6,35 @@ everywhere. The package may import `superopt.proof` and the packages below it. R
 
 Mutants:
 
-    `mutate`: the enumeration of mutants: change the layout of the data, recognize an operator, compute its weight.
-    `places`: which operators of a program are replaced: one operator, or several independent operators.
-    `source`: several programs as one program on concatenated data, and parts or copies of a program.
+    `mutate`: enumerates mutants: it changes the layout of the data, recognizes an operator and computes its weight.
+    `places`: chooses the operators of a program that are replaced: one operator, or several independent operators.
+    `source`: combines several programs into one program on concatenated data, and builds parts or copies of a program.
     `layout`: regroupings of axes (fold, exchange, pad) as index maps and as reshapes and transposes.
-    `moves`: the layouts that are tried for an operator.
-    `access`: which elements a program reads at sampled positions, as a sum of products.
+    `moves`: enumerates the layouts to try for an operator.
+    `access`: finds the elements that a program reads to compute chosen output positions, as a sum of products.
     `forms`: recognizes a convolution (sliding window) in the elements that are read.
     `contraction`: recognizes a matrix product in the elements that are read.
-    `arrange`: builds the needed weight as a term over the given weights: views, zeros, concatenations.
-    `alter`: mutants from changed attributes, and from rules applied without their conditions.
-    `blocks`: mutants that do not compute zero blocks, such as half of a triangular matrix.
+    `arrange`: builds a new weight from elements of the program's weights, by views, zeros and concatenations.
+    `alter`: makes mutants by changing attributes, and by applying rules without their conditions.
+    `blocks`: makes mutants that do not compute zero blocks, such as the zero half of a triangular matrix.
 
-Where a mutant is right:
+Where a mutant equals the program:
 
-    `judge`: divides the output positions into boxes of equality and of difference, by tests in prime fields.
+    `judge`: divides the output into boxes of equal positions and boxes of unequal positions, by tests in prime fields.
     `points`: values of programs in prime fields at chosen positions.
-    `field`: arrays of residues in several prime fields, with which mutants are judged, and rational reconstruction.
-    `degree`: bounds on a program's degree and coefficients. The error probability of the tests depends on these bounds.
+    `field`: arrays of residues in several prime fields, and the reconstruction of rational numbers from residues.
+    `degree`: bounds on a program's degree and coefficients, which determine the error probability of the tests.
 
 Regions:
 
-    `box`: boxes of positions with a start, a step and a count on each axis: merge and cover.
-    `region`: divides the output into boxes in which programs read uniformly, and gives the halo that a box reads.
-    `reading`: which elements a program reads to compute a box.
-    `indices`: affine indices and conditions over a whole box. `reading` uses them as abstract values.
+    `box`: boxes of positions, with a start, a step and a count on each axis, and functions that merge and cover boxes.
+    `region`: divides the output into boxes in which all positions that are read are affine in the output position.
+    `reading`: finds the elements that a program reads to compute a box of its output.
+    `indices`: affine indices, and conditions on indices, over a whole box: the abstract values of `reading`.
 
 Corrections:
 
-    `correct`: turns a mutant into a term that equals the program: recompute wrong boxes, scale boxes, insert zeros.
+    `correct`: turns a mutant into a term that equals the program: it recomputes or scales wrong boxes, or inserts zeros.
     `restrict`: computes a box of a program's output from the needed parts of the inputs.
     `assemble`: joins boxes into a tensor by concatenation and interleaving.
     `spaced`: inserts zeros between images or blocks, so that a window does not read neighbouring images or blocks.
@@ -42,12 +42,12 @@ Corrections:
 
 From mutants to rules:
 
-    `discover`: rules from mutants: generalise and correct the mutants, and test the results at other sizes.
+    `discover`: derives rules from mutants: it generalises and corrects mutants, and tests the results at further sizes.
     `families`: the programs whose mutants are generalised.
-    `sizes`: random sizes and attributes of a program with symbolic sizes.
+    `sizes`: chooses random sizes and attributes for a program with symbolic sizes.
     `generalise`: builds one term over symbolic sizes from mutants at several sizes.
-    `fitting`: an expression over sizes that fits observed numbers.
-    `conditions`: a condition that holds at exactly those sizes at which a rule is right.
-    `trial`: whether a generalised mutant is right at given sizes.
-    `phrase`: a generalised mutant as a rule in the rule notation.
+    `fitting`: finds an expression over sizes that fits observed numbers.
+    `conditions`: finds a condition that holds at exactly those tested sizes at which a rule is correct.
+    `trial`: tests whether a generalised mutant equals the program at chosen sizes.
+    `phrase`: writes a generalised mutant as a rule in the rule notation.
 """

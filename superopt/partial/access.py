@@ -37,7 +37,8 @@ class ElementProduct:
     Attributes:
         coefficient: The number.
         seen: A flag for each combination of summation indices and position: whether the product is part of the sum.
-        factors: Pairs of a variable and the position at which the variable is read. A position has one array per axis.
+        factors: Pairs of a variable and the position at which the variable is read. A position has one array per axis of the
+            variable.
     """
 
     coefficient: Array | float
@@ -89,7 +90,7 @@ class SummedProducts:
 
 
 class _Products:
-    """The interpretation of index notation that gives every summation its own array axis.
+    """The interpretation of index notation in which every summation has its own array axis.
 
     An index is an array of integers and a value is a `SummedProducts`.
     """
@@ -154,8 +155,8 @@ def _counted(value: SummedProducts, extent: int, axis: int) -> SummedProducts:
 
 
 def _along(product: ElementProduct, extent: int, axis: int) -> ElementProduct:
-    """Return the product with its flags `seen` broadcast along the array axis of a summation, even if nothing in the product
-    depends on the summation index.
+    """Return the product with its flags `seen` broadcast along the array axis of a summation. The flags then have this axis
+    even if nothing in the product depends on the summation index.
     """
     shape = np.broadcast_shapes(np.shape(product.seen), (extent,) + (1,) * axis)
     return replace(product, seen=np.broadcast_to(product.seen, shape))
@@ -204,7 +205,7 @@ def _flattened(product: ElementProduct, count: int) -> Reads:
 
 
 def _tensor(term: Term) -> index.Tensor:
-    """Return the term in index notation, with elements that are sums of products of the variables' elements."""
+    """Return the term in index notation. Each of its elements is a sum of products of the variables' elements."""
     if term.is_variable:
         return index.Tensor(term.shape, functools.partial(_element, term))
     return interpret(term, [_tensor(a) for a in term.args])

@@ -1,4 +1,4 @@
-"""Mutants of one term: an operator with changed attributes, and results of rules whose conditions are ignored.
+"""Mutants of one term: versions with changed attributes, and results of rules that are applied without their conditions.
 
 A mutant is a term that equals the original term at some output positions.
 """
@@ -27,8 +27,8 @@ Change = tuple[Term, tuple[str, ...]]
 def alter_attributes(term: Term) -> Iterator[Change]:
     """Yield versions of the term in which one or two numbers of the root operator's attributes are changed.
 
-    Each version has the shape of `term` and equals `term` at enough positions (see `is_likely_mutant`). Each version comes with
-    a description of the change.
+    Each version has the shape of `term` and equals `term` at a sufficient share of positions (see `is_likely_mutant`). Each
+    version comes with a description of the change.
     """
     numbers = [
         (name, position, value)
@@ -65,10 +65,11 @@ def _changed(term: Term, changes: Sequence[tuple[str, int, int]]) -> dict[str, A
 
 
 def unconditional(outputs: Sequence[Term], rules: Sequence[Rule]) -> Iterator[tuple[Term, Term, tuple[str, ...]]]:
-    """Yield (term, result, description) for each application of a rule whose condition is ignored.
+    """Apply rules without checking their conditions, and yield (term, result, description) for each application.
 
-    The term is a part of the program, and the description names the rule. Only conditional rules with a single output are
-    applied. Results that equal the term at too few positions are left out (see `is_likely_mutant`).
+    The term is a subterm of one of `outputs`, the result is the rewritten term, and the description names the rule. Only rules
+    with a condition and a single output are applied. A result that equals the term at too few positions is left out (see
+    `is_likely_mutant`).
     """
     live = [t for t in subterms(*outputs) if not t.is_variable and not t.constant]
     kinds = {t.op for t in live}
@@ -85,7 +86,7 @@ def unconditional(outputs: Sequence[Term], rules: Sequence[Rule]) -> Iterator[tu
 
 @functools.lru_cache(maxsize=1024)
 def _patterns(rule: Rule) -> tuple[Pattern, ...]:
-    """Return patterns that match and rewrite terms by the rule's equations with one output, whatever the condition."""
+    """Return patterns that apply the rule's single-output equations without checking their conditions."""
     found = [Pattern(e.left, e.right, where=True) for e in rule.equations if len(e.left) == 1]
     return tuple(p for p in found if p.usable)
 

@@ -1,9 +1,9 @@
 """Construct a weight as a term that rearranges the elements of given weights, with zeros in between.
 
-The wanted weight is an array of integers. Each integer is the row-major position of an element in the given weights. In a
-regular array, this position is index times stride, summed over all axes. The wanted weight is then a view of a given weight.
-Reshapes, slices and a transpose compute a view. Bands of zeros become padding. An array that is not a view is a concatenation
-of views.
+The wanted weight is described by an array of integers. Each integer is the row-major position of an element in the given
+weights. If each position in the array is the sum of index times stride over all axes, the wanted weight is a view of a given
+weight. A view is computed by slices, reshapes and a transpose. Bands of zeros become padding. A weight that is not a view
+becomes a concatenation of views.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Elements:
 def arrange_weight(wanted: Elements) -> Term | None:
     """Return a term that is built from the given weights and has the elements `wanted`, or None if no such term is found.
 
-    Each nonzero element is an element of a weight times a factor. The factor must be the same for all elements.
+    Each nonzero element is an element of a weight times a factor. The factor must be the same for all nonzero elements.
     """
     live = wanted.of != NOTHING
     if not live.any():
@@ -71,7 +71,7 @@ class _Arrangement:
         self.parts = 0
 
     def owner(self, wanted: Array) -> Array:
-        """Return, for each element position in `wanted`, the index of the given weight that has the element.
+        """Return an array that gives, for each element position in `wanted`, the index of the weight that contains the element.
 
         `NOTHING` and `NUMBER`, which stand for no position, are returned unchanged.
         """

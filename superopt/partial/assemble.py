@@ -78,12 +78,12 @@ def _pieces(run: Run) -> Iterator[tuple[int, int]]:
 
 
 def assemble_boxes(sizes: Sequence[int], labelled: Sequence[tuple[Box, Label]], other: Label, make: Make[Label]) -> Term:
-    """Return a tensor of these sizes, assembled from tensors `make(box, label)`. All positions of such a box have the same
-    label.
+    """Return a tensor of these sizes, assembled from tensors `make(box, label)`.
 
-    Straight cuts divide the tensor into few boxes, each with a single label. Positions outside all boxes in `labelled` have the
-    label `other`. If a box takes every `step`-th position of an axis whose extent is a multiple of `step`, each residue class
-    of positions is assembled separately.
+    Each position has the label of the last box in `labelled` that contains the position. Positions outside all boxes have the
+    label `other`. Straight cuts divide the tensor into few boxes with a single label each, and `make` is called for each of
+    these boxes. If a box in `labelled` takes every `step`-th position of an axis whose extent is a multiple of `step`, each
+    residue class of positions is assembled separately.
     """
     for axis, n in enumerate(sizes):
         step = math.lcm(*(box.runs[axis].step for box, _ in labelled if box.runs[axis].count > 1), 1)
@@ -95,10 +95,10 @@ def assemble_boxes(sizes: Sequence[int], labelled: Sequence[tuple[Box, Label]], 
 def _interleaved(
     sizes: Sequence[int], labelled: Sequence[tuple[Box, Label]], other: Label, make: Make[Label], axis: int, step: int
 ) -> Term:
-    """Return the same tensor as `assemble_boxes`, but assemble each residue class of positions modulo `step` along the axis
+    """Return the same tensor as `assemble_boxes`. Each residue class of positions modulo `step` along `axis` is assembled
     separately.
 
-    The other arguments are those of `assemble_boxes`.
+    All arguments except `axis` and `step` are those of `assemble_boxes`.
     """
     shape = [n // step if a == axis else n for a, n in enumerate(sizes)]
     stacked = []
@@ -117,7 +117,7 @@ def _interleaved(
 
 
 def _counted(run: Run, every: Run) -> Run:
-    """Return the positions of `run`, which are all in the run `every`, as a run of indices into `every`."""
+    """Return the indices at which the run `every` contains the positions of `run`. All positions of `run` must be in it."""
     return Run((run.start - every.start) // every.step, run.count, max(run.step // every.step, 1))
 
 
@@ -191,8 +191,8 @@ def box_covers(sizes: Sequence[int], boxes: Sequence[Box]) -> list[tuple[Box, ..
     """Return several covers of the boxes. A cover is a tuple of boxes that together contain all the given boxes.
 
     One cover consists of the given boxes. Another is the single smallest box that contains all of them. Further covers consist
-    of the given boxes extended along whole axes. In such a cover, a box that is inside a different box is dropped. Covers that
-    contain the whole tensor are left out.
+    of the given boxes extended along whole axes. In these covers, a box that is inside a different box is dropped. A cover is
+    left out if its boxes have in total at least as many positions as the whole tensor.
     """
     whole = [Run(0, n) for n in sizes]
     found = {tuple(sorted(boxes)): None, (functools.reduce(Box.hull, boxes),): None}

@@ -1,4 +1,4 @@
-"""Mutants that do not compute the zero blocks of an operator's result, such as half of a triangular matrix, or padding.
+"""Mutants that do not compute the zero blocks of an operator's result, such as padding or the zero half of a triangular matrix.
 
 A mutant is a term that equals the original term at some output positions.
 """
@@ -48,8 +48,8 @@ def skip_zero_blocks(outputs: Sequence[Term]) -> Iterator[tuple[Term, Term, tupl
 
 
 def _blocks(masked: Term, count: int) -> list[tuple[Span, Span]] | None:
-    """Divide the rows of the matrix (or batch of matrices) `masked` into `count` blocks. Return, for each block, its range of
-    rows and the range of columns that may be nonzero.
+    """Divide the rows of the matrix (or batch of matrices) `masked` into `count` blocks. Return a pair for each block: the
+    range of rows, and the range of columns that may be nonzero.
 
     Return None if all columns of all blocks may be nonzero, or if `_columns` returns None for a block.
     """
@@ -63,7 +63,7 @@ def _blocks(masked: Term, count: int) -> list[tuple[Span, Span]] | None:
 
 
 def _columns(masked: Term, rows: Span) -> Span | None:
-    """Return the range of columns that may be nonzero in the given rows. Some of the rows are inspected.
+    """Return the range of columns that may be nonzero in the given rows. Only some of the rows are inspected.
 
     Return None if the root operator of `masked` sums several products, is not a polynomial, or has only zeros in the inspected
     rows.

@@ -46,7 +46,7 @@ class Run:
         return tuple(Run(self.start + a * self.step, b - a, self.step) for a, b in itertools.pairwise(edges))
 
     def classes(self, modulus: int) -> tuple[Run, ...]:
-        """Split the run into `modulus` runs, each with every modulus-th position of this run. Empty runs are left out."""
+        """Split the run into `modulus` runs, each of which takes every modulus-th position. Empty runs are left out."""
         parts = min(modulus, self.count)
         return tuple(
             Run(self.start + k * self.step, -(-(self.count - k) // modulus), self.step * modulus) for k in range(parts)
@@ -74,7 +74,7 @@ class Run:
 
 @dataclass(frozen=True, order=True)
 class Box:
-    """A box of tensor positions: the product of one run (arithmetic progression of positions) for each axis."""
+    """A box of tensor positions: the Cartesian product of one run (arithmetic progression of positions) per axis."""
 
     runs: tuple[Run, ...]
 
@@ -97,7 +97,7 @@ class Box:
 
     @property
     def bounds(self) -> tuple[tuple[int, int], ...]:
-        """For each axis, the first position, and the last position plus one."""
+        """A pair for each axis: the first position, and the last position plus one."""
         return tuple((run.start, run.last + 1) for run in self.runs)
 
     @property
@@ -134,8 +134,8 @@ def full_box(shape: Sequence[int]) -> Box:
 
 
 def merge_boxes(boxes: Iterable[Box]) -> tuple[Box, ...]:
-    """Return disjoint boxes that cover the same positions as the given disjoint boxes, in sorted order. Boxes that differ along
-    only one axis are merged if the merger gives fewer boxes.
+    """Merge disjoint boxes, and return disjoint boxes that cover the same positions, in sorted order. Boxes that differ along
+    only one axis are merged if this reduces the number of boxes.
     """
     found = sorted(set(boxes))
     while True:
@@ -175,7 +175,8 @@ def _progressions(positions: Sequence[int]) -> Iterator[Run]:
 def covering(flags: Array, box: Box, axes: Sequence[int]) -> Iterator[Box]:
     """Yield disjoint boxes that together contain exactly the positions of `box` whose flag is True.
 
-    `flags` has one axis for each axis of the box in `axes`. A flag applies to all positions along the other axes.
+    `axes` lists axes of the box, and `flags` has one array axis for each listed axis. A flag applies to all positions along the
+    axes of the box that `axes` does not list.
     """
     if not flags.any():
         return

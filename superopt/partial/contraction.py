@@ -133,8 +133,8 @@ def _carried(sample: Sample, x_shape: Sequence[int], y_shape: Sequence[int]) -> 
 def _heads(form: MatrixProduct, sample: Sample) -> tuple[tuple[int, int], ...] | None:
     """Return the batch axes, along which the weight must vary to match `sample`, as pairs of a data axis and an output axis.
 
-    `sample` holds the elements that the program reads at some output positions. The choices tried are no axis, each single axis
-    of the rows, and all axes of the rows. Return None if no choice matches.
+    `sample` holds the elements that the program reads at some output positions. Three kinds of choices are tried: no axis, each
+    row axis of `form` individually, and all row axes together. Return None if no choice matches.
     """
     for some in ((), *((pair,) for pair in form.rows), form.rows):
         others = tuple(p for p in form.rows if p not in some)

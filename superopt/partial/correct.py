@@ -3,8 +3,8 @@
 A mutant is a term that equals the program only in some boxes of output positions. There are four kinds of correction. The first
 kind inserts zeros between elements that the mutant places side by side. The second kind multiplies the mutant by a constant in
 each box. The third kind recomputes boxes with the needed part of the program. The fourth kind combines the second and the third
-kind. A correction is returned only after `judge` has found the corrected term equal to the program everywhere. The caller's
-cost model gives the cost of the corrected term.
+kind. A correction is returned only after `judge` has found the corrected term equal to the program everywhere. Corrections are
+returned in the order of their costs, which the caller's cost function gives.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Corrected:
 
 @dataclass(frozen=True)
 class _Draft:
-    """A corrected version of a mutant. The version has not been compared with the program yet."""
+    """A corrected version of a mutant that has not been compared with the program yet."""
 
     term: Term
     kind: str
@@ -58,8 +58,8 @@ class _Draft:
 def estimate_correction_operations(term: Term) -> float:
     """Return an estimate of the time to compute the term, in arithmetic operations.
 
-    Each byte of memory traffic and each started operator counts as a fixed number of operations. The estimate ranks terms whose
-    times are not measured.
+    Each byte of memory traffic and each started operator counts as a fixed number of operations. The estimate is used to rank
+    terms whose times are not measured.
     """
     counted = total_work([term])
     starts = sum(not t.is_variable and not t.constant for t in subterms(term))
@@ -108,7 +108,7 @@ def _drafts(program: Term, mutant: Term, judgement: Judgement, seed: int) -> Ite
 def _scaled(program: Term, mutant: Term, unequal: Sequence[Box], seed: int) -> tuple[Term, tuple[Box, ...]]:
     """Return the term `mutant` scaled by a constant in each wrong box, and the boxes that remain wrong.
 
-    In the boxes `unequal`, the mutant differs from the program. A part of such a box is scaled if the mutant times some
+    In the boxes `unequal`, the mutant differs from the program. A part of a wrong box is scaled if the mutant times some
     constant equals the program in this part. At all other positions the constant is 1.
     """
     factors: dict[Fraction, list[Box]] = {}
@@ -136,7 +136,8 @@ def _scaled(program: Term, mutant: Term, unequal: Sequence[Box], seed: int) -> t
 def _recomputed(program: Term, mutant: Term, unequal: Sequence[Box], kind: str) -> Iterator[_Draft]:
     """Yield versions of the term `mutant` in which the wrong boxes `unequal` are recomputed by the program's operators.
 
-    The versions differ in the recomputed boxes, which contain the wrong boxes, and in how the mutant is cut elsewhere. `kind`
+    The versions differ in the choice of the recomputed boxes, which contain the wrong boxes. In some versions, the remaining
+    positions are sliced from the mutant. In other versions, the mutant's operators compute only the remaining positions. `kind`
     is the kind of correction.
     """
     for cover in box_covers(program.sizes, unequal):

@@ -26,9 +26,9 @@ class Extremes:
 
     Attributes:
         degree: The bound on the degree.
-        numerators: The base-2 logarithm of a bound on the product of the common denominator and the sum of the coefficients'
-            magnitudes.
-        denominator: The base-2 logarithm of a common denominator of the coefficients.
+        numerators: The base-2 logarithm of a bound on D * S. D is the common denominator of the coefficients, and S is the sum
+            of the coefficients' magnitudes.
+        denominator: The base-2 logarithm of D.
         counts: Some values count the summation indices at which conditions hold, such as the positions of a window that are
             inside an image. `counts` holds the extent of each sum in such a value, and is empty for all other values. The value
             is a product of one count for each sum, because each condition depends on the index of one sum.
@@ -85,7 +85,7 @@ class Bounds:
         return Extremes(0, numerators, math.log2(fraction.denominator))
 
     def call(self, function: str, *arguments: Extremes) -> Extremes:
-        """Return bounds for the reciprocal of a count, the number of summation indices at which conditions hold.
+        """Return bounds for the reciprocal of a count. A count is the number of summation indices at which conditions hold.
 
         See `Extremes.counts`.
         """

@@ -2,9 +2,9 @@
 
 Mutants of one program at several sizes are generalised to a term over symbolic sizes. If this term is wrong at some positions,
 it is multiplied by a correction factor. The term is then compared with the program at other sizes, by `superopt.partial.judge`.
-If the term is wrong at some of these sizes, a condition on sizes is searched for. The term is accepted if it equals the program
-at exactly those tested sizes at which the condition holds. An accepted term becomes a stored rule only if it is proved for all
-sizes.
+If the term is wrong at some of these sizes, superopt searches for a condition on sizes. The term is accepted if it equals the
+program at exactly those tested sizes at which the condition holds. An accepted term becomes a stored rule only if it is proved
+for all sizes.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class GeneralisedMutant:
 
 
 def discover_mutants(family: ProgramFamily, seed: int, *, drawn: int = MUTANT.discovery_size_count) -> list[GeneralisedMutant]:
-    """Return terms over symbolic sizes that equal the family's program, possibly under conditions, with the fewest operators
-    first.
+    """Return terms over symbolic sizes that equal the family's program, some of them only under conditions on the sizes. Terms
+    that were generalised from mutants with fewer operators come first.
 
     Mutants (terms that equal the program at some output positions) are enumerated at `drawn` random choices of sizes, and then
     generalised. For each kind of term (see `mutant_kind`), at most two results are returned: a term that needs no condition,
@@ -177,7 +177,9 @@ class _Bench:
         return self._known[term, draw]
 
     def _round(self, number: int) -> list[FamilyDraw]:
-        """Return the choices of sizes for a round of tests. Half of them satisfy the program family's conditions `typical`."""
+        """Return the choices of sizes for a round of tests. Half of the choices satisfy the program family's conditions
+        `typical`.
+        """
         while len(self._rounds) <= number:
             self._rounds.append(
                 [*self.typical(MUTANT.trial_size_count), *itertools.islice(self._free, MUTANT.trial_size_count)]

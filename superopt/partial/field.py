@@ -26,7 +26,7 @@ Array = npt.NDArray[Any]
 BITS = 31
 HALF = 16
 MOST_TERMS = 1 << 20
-"""The largest number of products of two 16-bit integers that float64 sums without rounding."""
+"""The largest number of summands for which float64 sums products of two 16-bit integers without rounding."""
 
 
 class TooLarge(Exception):  # noqa: N818 (no error: the caller evaluates fewer positions at a time)
@@ -48,7 +48,7 @@ def program_field_primes(count: int) -> tuple[int, ...]:
 def _is_prime(odd: int) -> bool:
     """Return whether an odd number below 3,215,031,751 is prime.
 
-    The test is the Miller-Rabin test. With the bases 2, 3, 5 and 7, it is exact below this bound.
+    The Miller-Rabin test with the bases 2, 3, 5 and 7 is exact below this bound.
     """
     twos = ((odd - 1) & -(odd - 1)).bit_length() - 1
     for base in (2, 3, 5, 7):
@@ -121,9 +121,10 @@ def contract_residues(factors: Sequence[Array], summed: int, moduli: Array) -> A
 
 
 def _matrix_product(a: Array, b: Array, summed: int, modulus: int) -> Array:
-    """Return the product of two arrays of residues in one field, summed over the first `summed` axes, as a matrix product.
+    """Multiply two arrays of residues in one field, and return the sum of the product over the first `summed` axes.
 
-    Axes along which only one factor varies become rows or columns. Axes along which both factors vary become a batch.
+    The sum is computed as a matrix product. Axes along which only one factor varies become rows or columns. Axes along which
+    both factors vary become a batch.
     """
     shape = np.broadcast_shapes(a.shape, b.shape)
     kept = range(summed, len(shape))

@@ -1,8 +1,8 @@
 """Find expressions for a number that varies with sizes: sums, products and quotients of other numbers.
 
 Numbers are observed at several draws. A draw assigns a number to each symbolic size (`superopt.partial.sizes`). A column holds
-the values of one number, one for each draw. An expression fits a column if it has the same value at every draw. Expressions
-with fewer operations come first. The caller must confirm an expression at other draws.
+the values of one number, one for each draw. An expression fits a column if, at every draw, the expression has the value in the
+column. Expressions with fewer operations come first. The caller must confirm an expression at other draws.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class NamedNumber:
 
 
 class Expressions:
-    """All expressions with at most `operations` arithmetic operations on the expressions `known` and small numbers. Each
-    expression has a value for each of several choices of sizes.
+    """All expressions that apply at most `operations` arithmetic operations to the expressions `known` and the numbers 1 and 2.
+    The values of each expression are recorded for several choices of sizes.
     """
 
     def __init__(self, known: Sequence[NamedNumber], operations: int) -> None:
@@ -105,7 +105,8 @@ class Expressions:
     def _grow(self) -> None:
         """Add the expressions with one more operation than the longest expressions so far.
 
-        Each new expression applies an operation to one of the longest expressions and an expression without operations.
+        Each new expression applies one operation to two operands: one of the longest expressions, and an expression without
+        operations.
         """
         last, columns = self._levels[-1], self._columns
         found: list[Array] = []

@@ -1,8 +1,9 @@
-"""Recognize convolutions from the elements that are read: a window that slides with the output position.
+"""Recognize convolutions in the elements that a program reads: a convolution reads a window that slides with the output
+position.
 
 A sample lists, at chosen output positions, the elements of the data that are read and the factor of each element. A form is an
-operator that reads the same elements of the data, in some layout. `superopt.partial.arrange` then computes the weight of the
-operator.
+operator that reads the same elements of the data, possibly in a different layout. `superopt.partial.arrange` then computes the
+weight of the operator.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class Sample:
 
 
 class Form(Protocol):
-    """An operator with two operands: given data, and a weight whose elements are still to be determined."""
+    """An operator with two operands: the data, and a weight whose elements are still to be determined."""
 
     @property
     def weight_shape(self) -> tuple[int, ...]: ...
@@ -75,7 +76,8 @@ class Form(Protocol):
     def flops(self) -> int: ...
 
     def places(self, sample: Sample) -> Array:
-        """Return the row-major position of the weight element that each product uses, of shape (products, positions).
+        """Return the row-major position of the weight element that each product uses, as an array of shape (products,
+        positions).
 
         `sample` holds the products that a program sums at some output positions.
         """

@@ -1,9 +1,10 @@
 """Generalise mutants found at several sizes to one term over symbolic sizes.
 
 A mutant is a term that equals a program at some output positions. A draw is a family's program at random numeric sizes
-(`superopt.partial.sizes`). Mutants of two draws have the same form if the same steps on the same operators made them, and if
-only numbers differ. Each number is then replaced by an expression over the extents and attributes of the program, or over the
-extents of the operator's operands. The result is a guess, which is tested at other sizes (`superopt.partial.discover`).
+(`superopt.partial.sizes`). Mutants of two draws have the same form if they were made by the same steps from the same operators
+and differ only in numbers. To generalise mutants of the same form, each number that differs is replaced by an expression over
+the extents and attributes of the program, or over the extents of the operator's operands. The result is a guess, which is
+tested at other sizes (`superopt.partial.discover`).
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ def forms(draw: FamilyDraw, mutant: Mutant) -> Iterator[Form]:
     """Yield keys by which mutants found at different sizes are grouped.
 
     A mutant is a term that equals a program at some positions. A key consists of the mutant's operators and the steps that made
-    the mutant. In a key, each number in a step is either kept or replaced by an extent or attribute of the program with the
-    same value. Each combination of replacements gives one key.
+    the mutant. In a key, each number in a step is either kept, or replaced by an extent or attribute of the program that has
+    the same value. Each combination of replacements gives one key.
     """
     if isinstance(mutant.term, tuple):
         return
@@ -61,9 +62,10 @@ def _count(value: Attribute) -> int:
 
 
 def generalise_terms(drawn: Sequence[FamilyDraw], terms: Sequence[Term]) -> Iterator[Term]:
-    """Yield a few terms over the family's symbolic sizes that become `terms` at numeric sizes. The simplest term comes first.
+    """Yield a few terms over the family's symbolic sizes, simplest first. At the sizes of `drawn[i]`, each yielded term becomes
+    `terms[i]`.
 
-    `terms` has one term for each draw in `drawn`. A draw is the family's program at random numeric sizes.
+    A draw is the family's program at random numeric sizes.
     """
     found: set[Term] = set()
     for choice in range(MUTANT.max_terms_per_form):
@@ -159,7 +161,7 @@ def _operands(term: Term) -> tuple[Term, ...]:
 
 
 def split_merged_mutant_axes(term: Term) -> Term:
-    """Return an equal term in which a transpose of merged axes is replaced by a transpose of the separate axes."""
+    """Return an equal term in which each transpose of merged axes is replaced by a transpose of the separate axes."""
     done: dict[Term, Term] = {}
     for each in subterms(term):
         args = tuple(done[a] for a in each.args)

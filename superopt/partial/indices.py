@@ -108,8 +108,8 @@ class Affine:
         """Divide the index by a positive number, rounding down.
 
         Returns:
-            Vectors d and r, and an array f. At every q the quotient is d . q + f, and the remainder is r . q + offsets -
-            divisor * f.
+            Vectors d and r, and an array f. At every position q of the box, the quotient is d . q + f. The remainder is r . q +
+            offsets - divisor * f.
 
         Raises:
             Cut: The quotient is not an affine function in the whole box.
@@ -125,8 +125,8 @@ class Affine:
     def _pieces(self, rest: Vector, divisor: int) -> list[Box]:
         """Cut the box along one axis, into residue classes or where `(rest . q + offset) // divisor` changes.
 
-        The position in the box is q. The chosen cut is the cut that is expected to lead to the fewest pieces after all further
-        cuts.
+        Here, q is the position in the box. Of the possible cuts, the method chooses the cut that is expected to lead to the
+        fewest pieces after all further cuts.
         """
         ways = [
             [self.box.along(axis, part) for part in parts]
@@ -155,7 +155,8 @@ class Affine:
     def _jumps(self, rest: Vector, axis: int, divisor: int) -> tuple[Run, ...]:
         """Cut the run of the axis wherever `(rest . q + offset) // divisor` changes for some offset.
 
-        The position in the box is q. Along the other axes, q is chosen such that `rest . q` is smallest or largest.
+        Here, q is the position in the box. Along the remaining axes, two choices of q are examined: the choice with the
+        smallest `rest . q`, and the choice with the largest `rest . q`.
         """
         low, high = span([0 if a == axis else r for a, r in enumerate(rest)], self.box)
         run, offsets = self.box.runs[axis], np.unique(self.offsets)
@@ -197,8 +198,9 @@ class SummationGuard:
         sure: For each choice, whether the condition holds at every position of the box.
         possible: For each choice, whether the condition may hold at some position of the box.
         causes: The comparisons in the condition that are undecided for some choices. Each comparison is a tuple (index,
-            equality, undecided). An undecided comparison is neither true nor false at all positions of the box. If `equality`
-            is True, the index is compared with 0 by `==`, else by `>=`. The flags in `undecided` select the choices.
+            equality, undecided). A comparison is undecided if it may be true at some positions of the box and false at other
+            positions. If `equality` is True, the index is compared with 0 by `==`, else by `>=`. The array `undecided` flags
+            the choices for which the comparison is undecided.
     """
 
     __slots__ = ("causes", "possible", "sure")
@@ -246,7 +248,7 @@ class SummationGuard:
         return SummationGuard(np.asarray(self.sure.any(axis=0)), np.asarray(self.possible.any(axis=0)), self.causes)
 
     def settled(self, box: Box) -> Array:
-        """Return, for each choice of summation indices, whether the condition holds at every position of the box.
+        """Return a flag for each choice of summation indices: whether the condition holds at every position of the box.
 
         Raises:
             Cut: For some choice, the condition may hold in only a part of the box.
@@ -257,8 +259,8 @@ class SummationGuard:
         return self.sure
 
     def _undecided(self, undecided: Array) -> Iterator[tuple[Affine, bool, Array]]:
-        """Yield each comparison that makes the condition undecided, with the index offsets for which the comparison is
-        undecided.
+        """Yield (index, equality, offsets) for each comparison that makes the condition undecided. The comparison is undecided
+        for these offsets of the index.
 
         `undecided` flags the choices of summation indices for which the whole condition is undecided.
         """

@@ -1,8 +1,9 @@
 """Decide at which output positions a mutant equals its program.
 
-A mutant is a term that equals a program at some positions. The output is divided into boxes. Values over prime fields at a few
-positions decide each box. The result for a box is exact, except for the probability that a nonzero polynomial vanishes at
-random inputs (`log2_error`). docs/partial.md explains why a few positions are enough.
+A mutant is a term that equals a program at some positions. The output is divided into boxes. For each box, the values of both
+terms over prime fields are compared at a few positions, and the comparison decides the whole box. The decision can be wrong
+only if a nonzero polynomial vanishes at random inputs. `log2_error` bounds the probability of this event. docs/partial.md
+explains why a few positions are enough.
 """
 
 from __future__ import annotations
@@ -84,9 +85,9 @@ def judge(program: Term, mutant: Term, *, tests: int | None = None, seed: int = 
 def _tests(program: Term, mutant: Term, tests: int | None) -> tuple[int, int]:
     """Return the number of random inputs, and the largest number of prime fields in which a nonzero polynomial can become zero.
 
-    The polynomial is the difference of the terms `program` and `mutant`. It becomes zero in a field if the field's prime
-    divides all its coefficients. Each random input is in a different prime field. If `tests` is given, it is the number of
-    random inputs.
+    The polynomial is the difference of the terms `program` and `mutant`. The difference becomes zero in a field if the field's
+    prime divides all coefficients of the difference. Each random input is in a different prime field. If `tests` is given, it
+    is the number of random inputs.
     """
     if not all(isinstance(n, int) for term in subterms(program, mutant) for n in term.shape):
         raise Undecidable("an extent of the program or the mutant is not an integer")
@@ -118,9 +119,10 @@ class _Part:
 
     Attributes:
         box: The box.
-        mixed: The axes along which two reads of one variable move differently (see `_mixed`).
-        free: A flag for each position along the mixed axes. The flag is True if no two such reads can read the same element
-            (see `_mixed`).
+        mixed: The axes along which a step of the output position moves two reads of one variable by different distances (see
+            `_mixed`).
+        free: A flag for each position along the mixed axes. The flag is True if no two reads that move by different distances
+            can access the same element at this position (see `_mixed`).
     """
 
     box: Box
@@ -135,7 +137,8 @@ class _Part:
         return tuple(run.start + run.step * int(chosen.get(axis, 0)) for axis, run in enumerate(self.box.runs))
 
     def probes(self) -> list[tuple[int, ...]]:
-        """Return a free position, and its neighbour one step along each axis that is not mixed.
+        """Return a free position, and the neighbours of this position that are one step further along an axis that is not
+        mixed.
 
         See `_mixed` for free positions and mixed axes. If no position is free, the list is empty.
         """
@@ -147,11 +150,11 @@ class _Part:
         return [corner, *((*corner[:a], corner[a] + runs[a].step, *corner[a + 1 :]) for a in steps)]
 
     def bound(self) -> Iterator[tuple[int, ...]]:
-        """Return the positions along the mixed axes that are not free, and therefore must be compared one by one. `_mixed`
-        explains mixed axes and free positions.
+        """Return the positions of the box that are not free and must therefore be compared one by one. `_mixed` explains free
+        positions. Along axes that are not mixed, only the first position of the box is returned.
 
         Raises:
-            Undecidable: There are too many such positions.
+            Undecidable: There are too many of these positions.
         """
         bound = np.argwhere(~self.free)
         if len(bound) > MUTANT.max_compared_positions:
@@ -171,7 +174,7 @@ class _Pair:
         self.positions = 0
 
     def agree(self, positions: Sequence[tuple[int, ...]]) -> Array:
-        """Return, for each position, whether the terms `program` and `mutant` have the same value."""
+        """Return a flag for each position: whether the terms `program` and `mutant` have the same value."""
         if not positions:
             return np.zeros(0, np.bool_)
         self.positions += len(positions)
@@ -202,8 +205,8 @@ def _one_by_one(part: _Part, found: Sequence[bool]) -> _Part:
     """Return the part with its flags `free` updated from `found`.
 
     `found` has a flag for each probe of the part. A probe is a position, and the flag says whether program and mutant are equal
-    at this position. If all flags are True, every position counts as free. If no flag is True, the part is unchanged. Otherwise
-    no position is free, so all positions are compared.
+    at this position. If all flags are True, every position counts as free: it is not compared individually. If no flag is True,
+    the part is returned unchanged. Otherwise, no position counts as free, so all positions are compared.
     """
     if found and all(found):
         return replace(part, free=np.ones_like(part.free))
@@ -213,8 +216,8 @@ def _one_by_one(part: _Part, found: Sequence[bool]) -> _Part:
 
 
 def _parts(program: Term, mutant: Term, box: Box) -> Iterator[_Part]:
-    """Yield the parts of the box in which each term reads uniformly: each position read is an affine function of the output
-    position.
+    """Divide the box into parts in which both terms read uniformly: each position that is read is an affine function of the
+    output position. Yield the parts.
     """
     for outer, of_program in cached_split(program, box):
         for inner, of_mutant in split_uniformly(mutant, outer):
@@ -254,7 +257,8 @@ def _mixed(box: Box, programs: Sequence[Mapping[Term, Family]]) -> tuple[tuple[i
     """Return the mixed axes of the box, and a flag for each position along these axes: whether the position is free.
 
     A read is the access to an element of a variable. An axis is mixed if a step along the axis moves two reads of one variable
-    differently. A position is free if no two reads that move differently can access the same element at this position.
+    by different distances. A position is free if no two reads that move by different distances can access the same element at
+    this position.
     """
     together: dict[Term, Family] = {}
     for demand in programs:
@@ -288,7 +292,7 @@ def _meet(
     box: Box,
     mixed: Sequence[int],
 ) -> Array:
-    """Return, for each position along the axes `mixed`, whether two groups of reads can access the same element at the
+    """Return a flag for each position along the axes `mixed`: whether two groups of reads can access the same element at the
     position.
 
     All reads are of one variable. Each group has a linear part and an array of offsets per axis of the variable. The reads are
@@ -305,7 +309,8 @@ def _meet(
 
 
 def glance(program: Term, mutant: Term, *, seed: int = 0) -> Fraction:
-    """Return the share of a few output positions at which the terms `program` and `mutant` are equal on one random input.
+    """Evaluate both terms at a few output positions on one random input, and return the share of positions where they are
+    equal.
 
     The positions are the corners and the middle of the output. This quick test filters out mutants before `judge`.
 
@@ -346,7 +351,7 @@ def ratio(program: Term, mutant: Term, box: Box, *, seed: int = 0) -> Fraction |
 
 
 def equal_positions(program: Term, mutant: Term, *, seed: int = 0, tests: int | None = None) -> Array:
-    """Return, for each output position, whether the terms `program` and `mutant` have the same value.
+    """Return a flag for each output position: whether the terms `program` and `mutant` have the same value.
 
     Whole tensors are evaluated over prime fields, which is slow. This function is the reference that `judge` is compared with.
 

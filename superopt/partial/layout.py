@@ -1,7 +1,8 @@
-"""Layouts: regroupings of a tensor's axes by moving a factor of one axis into another axis, exchanging axes, or adding zeros.
+"""Layouts: regroupings of a tensor's axes.
 
-A layout is a sequence of such steps. The steps determine the resulting shape and the new position of each element. They also
-determine a term of reshapes, transposes and pads that computes the layout. The inverse steps in reverse order undo the layout.
+A layout is a sequence of steps. Each step moves a factor of one axis into a different axis, exchanges two axes, or adds zeros
+at the end of an axis. The steps determine the resulting shape and the new position of each element. The steps also determine a
+term of reshapes, transposes and pads that computes the layout. The inverse steps in reverse order undo the layout.
 """
 
 # ruff: noqa: ARG002 (the methods are those of every step)
@@ -94,7 +95,7 @@ class Exchange:
         return tuple(shape[a] for a in self.order(len(shape)))
 
     def order(self, rank: int) -> list[int]:
-        """Return, for each axis of the result, the number of the original axis."""
+        """Return the index of the original axis for each axis of the result."""
         moved = {self.one: self.other, self.other: self.one}
         return [moved.get(axis, axis) for axis in range(rank)]
 
@@ -166,7 +167,7 @@ class Layout:
         return at
 
     def back(self, at: Coordinates) -> Coordinates:
-        """Return the original positions, in the original tensor, of the elements at positions `at` in this layout.
+        """Return the positions in the original tensor of the elements at positions `at` in this layout.
 
         A layout may add zeros to an axis. For an added zero, the result is a position past the end of an original axis.
         """
@@ -255,7 +256,8 @@ class Digits:
     def _split(self, digit: int, size: int, inner: bool) -> int:
         """Split a digit (a factor of an axis) in two, and return the part with extent `size`.
 
-        This part is the fast part if `inner` is True, otherwise the slow part.
+        If `inner` is True, the returned part is the fast part, whose index varies fastest along the axis. Otherwise, it is the
+        slow part.
         """
         extent = self.extents[digit]
         if extent % size:

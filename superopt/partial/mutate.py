@@ -1,10 +1,10 @@
-"""Generate mutants: terms with a program's inputs and output shape that equal the program at some positions, often at most
-positions.
+"""Generate mutants. A mutant of a program is a term that has the program's inputs and output shape, and that equals the program
+at some output positions, often at nearly all of them.
 
-Mutants are not written from a list. The layout of the data is changed. A search then looks for an operator that reads the same
-elements as the program, at least away from the borders (`forms`, `contraction`). Finally, the weight of the operator is
-computed (`arrange`). Other mutants come from changed attributes and from rules whose conditions are ignored (`alter`), and from
-omitted zero blocks (`blocks`).
+Most mutants are generated in three steps. First, the layout of the data is changed (`moves`). Second, a search looks for an
+operator that reads the same elements as the program, at least away from the borders (`forms`, `contraction`). Third, the weight
+of this operator is computed (`arrange`). Further mutants come from changed attributes, from rules that are applied without
+their conditions (`alter`), and from omitting zero blocks (`blocks`).
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ class MutantProposal(Protocol):
 
     @property
     def drafted(self) -> tuple[Term, ...]:
-        """The terms that replace the operators, with variables for the weights. Shapes and costs do not depend on weights."""
+        """The terms that replace the operators, with variables in place of the weights. Shapes and costs do not depend on the
+        values of weights.
+        """
 
     @property
     def made(self) -> tuple[str, ...]: ...
@@ -136,7 +138,7 @@ class Recognized:
 
 @dataclass(frozen=True)
 class Changed:
-    """A proposal that changes the attributes or inputs of operators and keeps their weights. No weights have to be computed."""
+    """A proposal that needs no new weights, such as an operator with changed attributes or the result of a rule."""
 
     drafted: tuple[Term, ...]
     made: tuple[str, ...]
@@ -171,9 +173,9 @@ class SplitOperator:
 def recognize_operators(source: StackedSource, factors: Collection[int], steps: int, most: float) -> Iterator[Recognized]:
     """Yield every operator that reads the same elements as the program `source`, after a change of layout.
 
-    A change of layout regroups the axes of the operator's data and result. Reads are compared only at the output positions that
-    read the most elements. Operators with more than `most` arithmetic operations are left out. `factors` and `steps` limit the
-    layouts (see `moves.layouts`).
+    A change of layout regroups the axes of the operator's data and result. Reads are compared only at those sampled output
+    positions at which the program reads the most elements. Operators with more than `most` arithmetic operations are left out.
+    `factors` and `steps` limit the layouts (see `moves.layouts`).
     """
     try:
         probe = source.probe(SEED).thinned(MUTANT.max_products)
@@ -201,10 +203,10 @@ def _forms(sample: Sample, before: Layout, after: Layout, plain: bool, most: flo
 
 
 def splits(source: StackedSource, most: float) -> Iterator[SplitOperator]:
-    """Yield versions of the operator of `source` that are split into several parts along an output axis. Each part must need
-    only a part of the data.
+    """Yield versions of the operator in `source` that are split into several operators along an output axis. Each of these
+    operators must need only a part of the data.
 
-    Parts with more than `most` arithmetic operations are not used.
+    No operator of a split may need more than `most` arithmetic operations.
     """
     for axis, n in enumerate(source.shape):
         for times in (t for t in MUTANT.copy_counts if n % t == 0 and n > 1):
@@ -222,7 +224,7 @@ def splits(source: StackedSource, most: float) -> Iterator[SplitOperator]:
 
 @dataclass(frozen=True)
 class Sketch:
-    """A term that is intended to equal a program at some output positions (a mutant). Its weights are not computed yet.
+    """A mutant whose weights are not computed yet. A mutant is a term that may equal a program at some output positions.
 
     `term` has variables in place of the weights. `cost` is the cost of `term` according to the cost function that was given to
     `sketches`.
@@ -250,8 +252,7 @@ def mutants(
 ) -> Iterator[Mutant]:
     """Yield distinct mutants of the program, cheapest first, in a deterministic order.
 
-    A mutant has the program's inputs and output shape, and is intended to equal the program at some output positions. Some
-    mutants equal the program everywhere. Mutants that cost more than the program come last.
+    A mutant has the program's inputs and output shape, and may equal the program at some output positions or everywhere.
 
     Args:
         program: The program.
@@ -276,8 +277,8 @@ def sketches(
 ) -> list[Sketch]:
     """Return the mutants of the program before their weights are computed, cheapest first.
 
-    A mutant is a term that equals the program at some positions. The arguments are those of `mutants`. The costs are the costs
-    of terms with variables in place of the weights.
+    A mutant is a term that equals the program at some positions. The arguments are those of `mutants`. Each cost is the cost of
+    the term with variables in place of the weights.
     """
     outputs = program if isinstance(program, tuple) else (program,)
     price = cost or _work

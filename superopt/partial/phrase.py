@@ -15,7 +15,7 @@ from superopt.rules.rule import Rule
 
 
 def rule_of(found: GeneralisedMutant) -> Rule:
-    """Return an unnamed rule that replaces the program with symbolic sizes by the term found equal to it.
+    """Return an unnamed rule that replaces the family's program by the term of the generalised mutant.
 
     In the rule, a tuple of an attribute's variables, such as `(s0, s1)`, is written as `s`. A `shape` attribute that equals the
     shape of the rule's left side `left` is written as `(left).shape`.

@@ -66,7 +66,7 @@ class Place:
             yield from (s for s in several if s is not None)
 
     def stacked(self) -> Iterator[StackedSource]:
-        """Yield the operators as one program: their data and outputs are concatenated along an axis or along a new axis."""
+        """Yield the operators as one program whose data and output are concatenations along an existing axis or a new axis."""
         ones = [single_source(c, _data(c), tuple(a for a in c.args if a is not _data(c))) for c in self.cuts]
         rank_x, rank_y = ones[0].x.rank, len(ones[0].shape)
         alike = len({s.x for s in ones}) == 1
@@ -98,8 +98,8 @@ def _data(cut: Term) -> Term:
 
 
 def operator_places(outputs: Sequence[Term]) -> Iterator[Place]:
-    """Yield every operator that sums products of its operands: first each operator alone, then groups of operators of one
-    kind.
+    """Yield every operator that sums products of its operands: first each operator individually, then groups of operators of
+    one kind.
     """
     live = [t for t in subterms(*outputs) if not t.constant and _sums(t)]
     for term in live:

@@ -1,4 +1,4 @@
-"""Values of programs over prime fields at chosen output positions. Each operator is evaluated only where needed."""
+"""Values of programs over prime fields at chosen output positions. Each operator is evaluated only at the needed positions."""
 
 from __future__ import annotations
 
@@ -125,8 +125,8 @@ def _product(flat: Array, sizes: Sequence[int]) -> tuple[Array, ...]:
     """Convert the row-major positions `flat` in a tensor to one index array per axis of the tensor.
 
     Together, the arrays broadcast to the positions in `flat` and perhaps a few other positions. The positions in `flat` must be
-    distinct. If the positions are all combinations of some positions along one axis with some positions along the other axes,
-    this axis gets an array axis of its own. Sums of products then become matrix products.
+    distinct. If the positions are all combinations of some indices along one axis with some positions along the remaining axes,
+    the former axis gets an array axis of its own. Sums of products then become matrix products.
     """
     position = [np.asarray(i) for i in np.unravel_index(flat, sizes)]
     together = list(range(len(sizes)))

@@ -49,7 +49,8 @@ def expand_program_composites(term: Term) -> Term:
 
 @dataclass(frozen=True)
 class Item:
-    """A number, or an element of an operand. Where the condition `guard` holds, a value depends on this item.
+    """A number or an operand's element on which a value depends. The value depends on this item only where the condition
+    `guard` holds.
 
     `operand` is the index of the operand, and `position` is the position of the element. For a number, `operand` is None.
     """
@@ -90,9 +91,9 @@ class Reading:
     """An interpretation of index notation that finds the elements of operands that a box of result positions reads.
 
     An index is an affine function of the position in the box (`Affine`), and a value is the set of the elements on which it
-    depends (`Parts`). A definition is interpreted at many positions at once: at all combinations of several offsets along each
-    axis of the result. The last axes of an array of offsets correspond to these axes. Every summation index adds an axis in
-    front.
+    depends (`Parts`). An operator's definition is interpreted at many result positions at once: at all combinations of several
+    offsets along each axis of the result. The last axes of an array of offsets correspond to the axes of the result. Every
+    summation index adds an axis in front.
     """
 
     def __init__(self, box: Box, depth: int) -> None:
@@ -157,11 +158,13 @@ class Reading:
 
 
 def read_demands(root: Term, box: Box) -> Mapping[Term, Demand]:
-    """Return, for each term under `root`, the positions at which the term is read to compute the box of the output.
+    """Return a mapping from each subterm of `root` to the positions at which the subterm is read to compute the box of the
+    output.
 
-    The composite operators in `root` must be expanded (see `expand_program_composites`). The reads of a term are a mapping. A
-    key is a linear part, with one vector per axis of the term. The value is a sorted array of offsets per axis. At the position
-    q of the box, the positions read are linear . q + offset, with each of the offsets of each axis.
+    The composite operators in `root` must be expanded (see `expand_program_composites`). The positions of a subterm are again a
+    mapping. A key is a linear part, which has one vector per axis of the subterm. The value of the key has one sorted array of
+    offsets per axis. To compute position q of the box, the subterm is read at the positions linear . q + offset, for all
+    combinations of offsets along the axes.
 
     Raises:
         Cut: A condition holds in only a part of the box.

@@ -22,8 +22,8 @@ def regions(programs: Sequence[Term], *, most: int = MUTANT.max_regions) -> list
     """Return a partition of the output positions into boxes in which every program reads its variables uniformly.
 
     The definitions of a program's operators contain conditions and sums. Within such a box, every condition has one outcome for
-    each choice of summation indices. Each position that is read is an affine function of the output position. The linear part
-    of this function is the same for all choices of summation indices.
+    each choice of summation indices, and each position that is read is an affine function of the output position. The linear
+    part of this function is the same for all choices of summation indices.
 
     Raises:
         Undecidable: There are more than `most` boxes, or a program is not a polynomial in its variables.
@@ -39,10 +39,11 @@ def regions(programs: Sequence[Term], *, most: int = MUTANT.max_regions) -> list
 def split_uniformly(
     program: Term, box: Box, *, most: int = MUTANT.max_regions
 ) -> tuple[tuple[Box, Mapping[Term, Demand]], ...]:
-    """Split the box into parts in which the program reads uniformly, and return each part with the program's reads.
+    """Split the box into parts in which the program reads uniformly, and return pairs (part, reads).
 
-    In such a part, each position that is read is an affine function of the output position (see `regions`). Composite operators
-    of the program are expanded first.
+    In each part, every position that is read is an affine function of the output position (see `regions`). The reads are a
+    mapping from each term to the positions at which the term is read (see `superopt.partial.reading.read_demands`). Composite
+    operators of the program are expanded first.
 
     Raises:
         Undecidable: There are more than `most` parts, or the program is not a polynomial in its variables.
@@ -63,16 +64,17 @@ def split_uniformly(
 
 @functools.lru_cache(maxsize=128)
 def cached_split(program: Term, box: Box) -> tuple[tuple[Box, Mapping[Term, Demand]], ...]:
-    """Return the parts of the box in which the program reads uniformly, as `split_uniformly` does. Results are cached."""
+    """Return the result of `split_uniformly`: the parts of the box in which the program reads uniformly. Results are cached."""
     return split_uniformly(program, box)
 
 
 def variable_halos(program: Term, box: Box, terms: Collection[Term] | None = None) -> Mapping[Term, Box]:
-    """Return, for each variable or each term in `terms`, a box that contains every position that is read to compute `box`.
+    """Return a mapping from each variable, or from each term in `terms`, to its halo.
 
-    Such a box is called a halo. Variables that are not read are left out. Elements that conditions exclude are not read. The
-    axes of a term are analysed separately. If the positions along two axes depend on each other, as on a diagonal inside the
-    program, the halo can contain positions that are not read.
+    The halo of a variable or term is a box that contains every position at which the variable or term is read to compute `box`,
+    a box of output positions. Variables that are not read are left out. Elements that conditions exclude are not read. The halo
+    is determined separately along each axis. If the positions along two axes depend on each other, as on a diagonal, the halo
+    can contain positions that are not read.
 
     Raises:
         Undecidable: The program is not a polynomial in its variables, or has too many regions in the box.

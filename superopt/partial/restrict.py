@@ -1,9 +1,11 @@
-"""Compute a part of a program's output by the program's own operators, from only the parts of the inputs that are needed.
+"""Compute a part of a program's output with the program's own operators, from only the needed parts of the inputs.
 
-No table lists the attributes with which an operator computes a part of its result, so a search finds the attributes. The search
-tries attributes that give the shape of the part. Attributes with fewer changed numbers come first. Attributes are accepted if
-the result equals the part at sampled positions. For example, a pad shrinks to the padding inside the part. A stride becomes 1
-if the inputs hold only the positions that the stride keeps. A group count shrinks with the channels.
+A search finds attributes with which an operator computes a part of its result. The search tries attributes for which the result
+has the shape of the part, starting with attributes in which few numbers are changed. Attributes are accepted if the result
+equals the part at sampled positions.
+
+For example, pads become smaller, so that they cover only the padding inside the part. A stride becomes 1 if the inputs hold
+only the positions that the stride keeps. A convolution on fewer channels gets fewer groups.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ SEED = 0
 
 
 def slice_box(term: Term, box: Box) -> Term:
-    """Return the part of the term at the positions of the box, by slices and strides."""
+    """Return the elements of the term at the positions of the box, taken by slices and strides."""
     for axis, run in zip(range(-term.rank, 0), box.runs, strict=True):
         term = _cut(term, axis, run)
     return term
@@ -43,9 +45,9 @@ def _cut(term: Term, axis: int, run: Run) -> Term:
 def restrict_program(program: Term, box: Box) -> Term:
     """Return a term that equals the program in the box, and that reads only the needed parts of the program's variables.
 
-    The term applies the program's own operators to these parts. Sometimes no attributes are found with which an operator
-    computes only the needed part of its result. Such an operator computes a larger part, at worst its whole result, and the
-    needed part is sliced from it.
+    The term applies the program's own operators to these parts. If no attributes are found with which an operator computes only
+    the needed part of its result, the operator computes a larger part, at worst its whole result. The needed part is then
+    sliced out.
     """
     if program.is_variable:
         return slice_box(program, box)
@@ -58,10 +60,11 @@ def restrict_program(program: Term, box: Box) -> Term:
 
 @functools.lru_cache(maxsize=1 << 12)
 def _along(term: Term, axis: int, run: Run) -> tuple[Term, Run]:
-    """Return a part of the term that holds all positions of `run` along the axis, and the positions of `run` within this part.
+    """Return a part of the term that contains all positions of `run` along the axis, and the positions of `run` within this
+    part.
 
-    The term's own operator computes the part. If no attributes make the operator compute a smaller part, the part is the whole
-    term.
+    A run is an arithmetic progression of positions. The term's own operator computes the part. If no attributes are found with
+    which the operator computes a smaller part, the part is the whole term.
     """
     extent = term.sizes[axis]
     for wider in () if run.count == extent else _enclosing(run, extent):
@@ -72,7 +75,8 @@ def _along(term: Term, axis: int, run: Run) -> tuple[Term, Run]:
 
 
 def _enclosing(run: Run, extent: int) -> Iterator[Run]:
-    """Yield `run`, then a few larger runs that contain `run`, smaller runs first. The whole axis is never yielded.
+    """Yield `run`, then a few larger runs of consecutive positions that contain `run`, smallest first. The whole axis is never
+    yielded.
 
     A run is an arithmetic progression of positions. Each end of a larger run is the end of `run`, an end of the axis, or a
     multiple of a divisor of the axis's extent.
@@ -90,7 +94,7 @@ def _part(term: Term, axis: int, run: Run) -> Term | None:
     """Return the part of the term at the positions of `run` along the axis, computed by the term's operator from parts of the
     operands.
 
-    Return None if none of the tried attributes compute this part.
+    Return None if no attributes that compute this part are found, or if the operator is not a polynomial.
     """
     box = full_box(term.sizes).along(axis + term.rank, run)
     operands = [variable(f"operand{place}", arg.shape, constant=arg.constant) for place, arg in enumerate(term.args)]
@@ -113,11 +117,11 @@ def _part(term: Term, axis: int, run: Run) -> Term | None:
 
 
 def _needed(alone: Term, operands: Sequence[Term], box: Box) -> dict[int, Box] | None:
-    """Return, for each operand that is read, the box of its positions that are needed to compute `box` of the result. The keys
-    are operand indices.
+    """Return a mapping from the index of each operand that is read to the box of the operand's positions that are needed. The
+    needed positions are those that the operator reads to compute the part `box` of its result.
 
-    Along an axis where `box` needs the same positions as the whole result, the operand's box spans the whole axis. Return None
-    if the operator is not a polynomial.
+    If `box` and the whole result need the same positions along an axis of an operand, the operand's box spans the whole axis.
+    Return None if the operator is not a polynomial.
     """
     try:
         part, most = variable_halos(alone, box), variable_halos(alone, full_box(alone.sizes))
@@ -133,8 +137,8 @@ def _needed(alone: Term, operands: Sequence[Term], box: Box) -> dict[int, Box] |
 
 
 def positions_of(box: Box) -> Array:
-    """Return the corners of the box and some random positions in the box, as an array of shape (count, rank). Positions are
-    relative to the first position of the box.
+    """Return the corners of the box and some random positions in the box, as an array of shape (count, rank). Along each axis,
+    a position is given as the number of steps from the first position of the box.
     """
     corners = itertools.product(*((0, n - 1) if n > 1 else (0,) for n in box.shape))
     between = np.random.default_rng(SEED).integers(0, box.shape, (MUTANT.part_sample_count, box.rank))
@@ -188,11 +192,10 @@ class _Number:
 def _attributes(
     term: Term, axis: int, operands: Sequence[Term], box: Box, halos: Mapping[int, Box]
 ) -> Iterator[dict[str, Attribute]]:
-    """Yield attributes to try for an operator on parts of its operands: the term's own attributes, then versions with changed
-    numbers.
+    """Yield attributes with which the term's operator may compute the part `box` of its result from parts of its operands.
 
-    With the attributes, the operator should compute the part `box` of its result. A `shape` attribute is always the shape of
-    `box`.
+    The term's own attributes come first, followed by versions in which one or more numbers are changed. A `shape` attribute is
+    always set to the shape of `box`.
     """
     own = dict(term.attributes)
     if "shape" in own:
@@ -238,8 +241,8 @@ def _numbers(term: Term, box: Box, halos: Mapping[int, Box]) -> Iterator[_Number
 def _along_axis(
     number: _Number, term: Term, axis: int, operands: Sequence[Term], own: Mapping[str, Attribute], plain: Term
 ) -> _Number:
-    """Return `number` with only those values that keep the operator well typed and that do not change the result's extents
-    along axes other than `axis`.
+    """Return `number` with only those alternative values that keep the operator well typed and do not change the result's
+    extents along axes other than `axis`.
     """
 
     def sensible(value: int) -> bool:

@@ -1,4 +1,4 @@
-"""Programs of one operator at random sizes, for the discovery of mutants and tests of rules.
+"""Programs of one operator at random sizes, used to discover mutants and to test rules.
 
 A family is a program in the rule notation with symbolic extents and attributes. A draw assigns a number to each extent and
 attribute such that the program is well typed.
@@ -56,7 +56,7 @@ class ProgramFamily:
         ranks: The ranks of the program's variables, such as `x[4], w[4], p[4]`.
         weights: The names of the program's constant tensors.
         typical: Conditions on the sizes at which mutants (terms that equal the program at some output positions) are
-            enumerated. At other sizes, the program may equal a simpler operator.
+            enumerated. At sizes where these conditions do not hold, the program may equal a simpler operator.
     """
 
     name: str
@@ -112,7 +112,7 @@ class FamilyDraw:
 
     @property
     def values(self) -> Mapping[Atom, int]:
-        """The number of each symbolic extent and attribute variable."""
+        """A mapping from each symbolic extent and attribute variable to its number."""
         return dict(zip(self.family.atoms, self.numbers, strict=True))
 
     @functools.cached_property
@@ -156,8 +156,8 @@ class FamilyDraw:
 def draws(family: ProgramFamily, within: Range, rng: np.random.Generator, *, where: Cond = True) -> Iterator[FamilyDraw]:
     """Yield distinct random assignments of numbers to the family's extents and attributes, as many as the caller takes.
 
-    The program is well typed and `where` holds at each assignment. Each equation among the conditions determines one of its
-    variables.
+    The program is well typed and `where` holds at each assignment. Each equation among these conditions is solved for one of
+    its variables.
 
     Raises:
         InstantiationError: No further assignment was found.

@@ -1,8 +1,8 @@
 """Sources: one or several programs, treated as one program from a single data tensor to a single output.
 
 There are four kinds of source: a single operator application, several applications whose data and outputs are concatenated, an
-application with several copies of its data, and a part of an application's output. Concatenated tensors are called stacked.
-Positions that a source reads are positions in the stacked data.
+application with several copies of its data, and a part of an application's output. Concatenated tensors are called stacked. The
+positions that a source reads refer to the stacked data.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class StackedSource:
         Positions outside the outputs of all members read nothing.
 
         Raises:
-            Undecidable: A product does not have exactly one data element as a factor, or has more than two factors besides
+            Undecidable: A product does not have exactly one data element as a factor, or has more than two factors that are not
                 numbers.
         """
         count = len(y[0])
@@ -133,18 +133,18 @@ class StackedSource:
         return sum(math.prod(w.sizes) for w in before)
 
     def probe(self, seed: int) -> Sample:
-        """Return the elements that are read at some output positions. Of all positions tried, the positions that read the most
-        elements are used.
+        """Return the elements that are read at some output positions. Of all positions that are tried, only those at which the
+        most elements are read are used.
 
-        For each member, some positions are chosen at random. Further positions differ along one axis from a random position
-        that reads the most elements.
+        For each member (each of the concatenated programs), some positions are chosen at random. Further positions are made
+        from a random position at which the member reads the most elements, by changing its index along one axis.
         """
         rng = np.random.default_rng(seed)
         chosen = [self._probed(member, rng) for member in self.members]
         return self.sample(tuple(np.concatenate(axis) for axis in zip(*chosen, strict=True)))
 
     def _probed(self, member: Member, rng: np.random.Generator) -> Coordinates:
-        """Return positions of a member that read the most elements, chosen as `probe` says."""
+        """Return output positions at which the member reads the most elements. `probe` describes how they are chosen."""
         drawn = [
             rng.integers(start, start + n, MUTANT.probe_position_count)
             for start, n in zip(member.place, member.extents, strict=True)
@@ -186,8 +186,8 @@ def single_source(program: Term, data: Term, weights: tuple[Term, ...]) -> Stack
 def copies(source: StackedSource, times: int, of_x: int, of_y: int) -> StackedSource | None:
     """Return the program `source` with `times` copies of its data concatenated along the axis `of_x`.
 
-    Each copy is used for an equal part of the output axis `of_y`. Return None if `times` does not divide the extent of this
-    axis.
+    The output is divided into equal parts along the axis `of_y`, and each part is computed from its own copy of the data.
+    Return None if `times` does not divide the extent of this axis.
     """
     (member,), extent = source.members, source.shape[of_y]
     if extent % times:
@@ -251,9 +251,9 @@ def stack_sources(sources: Sequence[StackedSource], of_x: int, of_y: int, *, sha
         sources: The sources.
         of_x: The axis along which the data is concatenated.
         of_y: The axis along which the outputs are concatenated.
-        shared: Whether all sources have the same data. The data is then not repeated.
-        level: Whether each source is padded to the largest extent along the concatenated axes. All other axes are always padded
-            to the largest extent.
+        shared: Whether all sources have the same data. If so, the data is not repeated.
+        level: Whether the data and the output of each source are padded to the largest extent along the concatenated axis.
+            Along all remaining axes, they are always padded to the largest extent.
     """
     rank_x, rank_y = max(sources[0].x.rank, -of_x), max(len(sources[0].shape), -of_y)
     xs = [(1,) * (rank_x - s.x.rank) + s.x.sizes for s in sources]

@@ -30,8 +30,8 @@ def padded_mutants(program: Term, mutant: Term, judgement: Judgement, *, seed: i
     program's shape.
 
     `judgement` says at which positions the mutant is wrong. A non-constant input is padded along an axis if the program reads
-    past the border of the axis at such positions. For each such input and axis, versions with few added zeros are tried first,
-    and only the first version that equals the program is yielded.
+    past the border of the axis at wrong positions. For each of these inputs and axes, versions with few added zeros are tried
+    first, and only the first version that equals the program is yielded.
     """
     points = Points(program, PrimeFields(program_field_primes(1)), seed)
     rounds = [np.array([box.first], dtype=np.int64) for box in judgement.unequal] + [positions_of(full_box(program.sizes))]
@@ -57,7 +57,7 @@ def _clipped(program: Term, x: Term, judgement: Judgement) -> list[int]:
 
 
 def _read(program: Term, x: Term, position: Sequence[int]) -> tuple[int, ...]:
-    """Return, for each axis of `x`, the length of the range that the program reads to compute one output position."""
+    """Return the length of the range that the program reads along each axis of `x` to compute one output position."""
     halo = variable_halos(program, Box(tuple(Run(p, 1) for p in position))).get(x)
     return tuple(run.last - run.start + 1 for run in halo.runs) if halo else (0,) * x.rank
 
@@ -93,8 +93,8 @@ def _on(mutant: Term, x: Term, padded: Term) -> Iterator[Term]:
     """Yield versions of the term `mutant` with the input `x` replaced by `padded`. In each version, some sizes in the
     attributes are adapted to the padding.
 
-    A version whose attributes are all unchanged is skipped. In a mutant that places elements side by side, at least one size
-    among the attributes depends on the padding.
+    A version whose attributes are all unchanged is skipped. A mutant that places elements side by side has at least one
+    attribute that depends on the size of the padded axis.
     """
     order = [t for t in subterms(mutant) if not t.is_variable]
 

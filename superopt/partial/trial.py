@@ -37,8 +37,8 @@ def instance(pattern: Pattern, program: Term) -> Term | None:
     Return None if the pattern does not match or a tensor in the result would be empty.
 
     Raises:
-        Undecidable: A reciprocal divides by zero or is not constant in a region. A region is a box in which a term reads its
-            inputs in one way.
+        Undecidable: A reciprocal divides by zero or is not constant in a region. A region is a box in which every position that
+            the term reads is an affine function of the output position.
     """
     found = next(pattern.matches(program, lambda _: ()), None)
     if found is None or any(n == 0 for t in subterms(*found.replacements) for n in t.shape):

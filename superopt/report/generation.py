@@ -120,7 +120,7 @@ def generation_json(run: GenerationRun, templates: int) -> str:
 
 
 def _summed(family: str, rows: Sequence[GenerationCounts]) -> dict[str, str | int | float]:
-    """Return a JSON object for the rows: the sums of their counts, the sums of their CPU times, and their largest peak memory."""
+    """Return a JSON object with the sums of the rows' counts, the sums of their CPU times, and their largest peak memory."""
     counts = {column: sum(_count(row, column) for row in rows) for column in COLUMNS}
     spent = {stage: sum(float(getattr(row, stage)) for row in rows) for stage in (*STAGES, "seconds")}
     return {"family": family, **counts, **spent, "peak_bytes": max(row.peak_bytes for row in rows)}

@@ -38,7 +38,10 @@ def summary(report: Report, *, target: str = "", verbose: bool = False) -> Rende
 
 
 def labelled_rows(rows: Iterable[tuple[str, str]]) -> Table:
-    """Return labels and plain texts as two columns. If successive rows have equal labels, only the first row shows the label."""
+    """Return labels and plain texts as two columns.
+
+    If successive rows have equal labels, only the first of these rows shows the label.
+    """
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, style="bold")
     table.add_column(overflow="fold")

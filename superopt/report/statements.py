@@ -123,7 +123,7 @@ def _without_attributes(expression: str) -> str:
 
 
 def freedoms(arithmetic: Arithmetic) -> str:
-    """Return a statement on how the rewrites may change floating-point results, or an empty text if they change no results."""
+    """Return a statement on how the rewrites may change floating-point results, or an empty text if no flag permits changes."""
     free = [FLAG_MEANINGS[flag] for flag in arithmetic.flags if flag in FLAG_MEANINGS]
     if BOUNDED.intersection(arithmetic.flags):
         relaxed = arithmetic.mode == "relaxed"

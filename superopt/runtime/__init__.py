@@ -27,7 +27,7 @@ The numerical check:
 
 Timing:
 
-    `compare`: end-to-end comparison of models that are timed in turns, with an A/A control and a stopping rule.
+    `compare`: end-to-end comparison of models that are timed alternately, with an A/A control and a stopping rule.
     `multi_shape`: the check and the comparison at several sizes of dynamic dimensions, with cached results.
     `timed`: the interface of a timed model, with warm or cold processor caches.
     `operator_times`: the time of each operator in a model, from ONNX Runtime's profiler.

@@ -44,12 +44,13 @@ _COMPUTES = {
     "Abs", "Add", "Clip", "CumSum", "Identity", "Max", "Mean", "Min", "Mul", "Neg", "ReduceMax", "ReduceMean", "ReduceMin",
     "ReduceSum", "Sign", "Sub", "Sum", "Transpose",
 }
-"""Operators whose integer results are numbers if their operands are numbers."""
+"""Operators that compute plain numbers from plain numbers. A plain number is not a position, a size or a count."""
 _KEEPS_FIRST = {
     "Div", "Expand", "Flatten", "Gather", "Mod", "Pad", "Reshape", "Slice", "Split", "Squeeze", "Tile", "Unsqueeze",
 }
-"""Operators whose results are numbers if the elements of their first operand are numbers. The other operands are positions,
-sizes or divisors.
+"""Operators whose results are plain numbers if the elements of their first operand are plain numbers.
+
+A plain number is not a position, a size or a count. The other operands of these operators are positions, sizes or divisors.
 """
 _COMPARES = {"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"}
 _INTEGERS = {
@@ -94,10 +95,11 @@ class _Origin:
 
 
 def index_bounds(model: ModelProto) -> dict[str, int]:
-    """Return, by name, an upper bound for each input whose integers select elements along axes of known sizes.
+    """Return a mapping from names of inputs to upper bounds of their integers.
 
-    The bound is the smallest of these sizes, so all positions below the bound exist. If the integers also have a lower limit,
-    or a separate bound for each position of their last axis, the bound is an `IndexRange`.
+    The mapping contains the inputs whose integers select elements along axes of known sizes. The bound is the smallest of these
+    sizes, so all positions below the bound exist. If the integers also have a lower limit, or a separate bound for each
+    position of their last axis, the bound is an `IndexRange`.
     """
     bounds: dict[str, int] = {}
     tables: Shapes = {t.name: tuple(t.dims) for t in model.graph.initializer}
@@ -129,7 +131,7 @@ def number_inputs(model: ModelProto) -> frozenset[str]:
     """Return the names of the integer inputs whose elements are numbers, and not positions, sizes or counts.
 
     The model only computes with the elements of such an input, compares them, or converts them to floats or booleans. An input
-    that divides other integers is not a number, because ONNX Runtime ends the process if an integer is divided by 0.
+    by which the model divides integers is left out, because ONNX Runtime ends the process if an integer is divided by 0.
     """
     found = {port.name for port in model.graph.input if port.type.tensor_type.elem_type in _INTEGERS}
     nested = {name for graph in all_graphs(model) if graph is not model.graph for node in graph.node for name in node.input}

@@ -41,9 +41,10 @@ class Cache:
 
     Entries are found by the digest of the key. Entries in the file never change. If several processes store a value for one
     key, the first value stays. If the file is not a database, or if the folder cannot be written, the cache exists only in
-    memory, and `error` contains the reason. New values are stored only in memory in two cases. After the search was asked to
-    stop, the computation of a value may have been cut short. While the machine is busy, measured times would mislead later
-    searches. `was_busy` is True once a value was stored while the machine was busy.
+    memory, and `error` contains the reason. In two more cases, new values are stored only in memory. The first case is that the
+    search was asked to stop, because the computation of a value may have been cut short. The second case is that the machine is
+    busy, because measured times would mislead later searches. `was_busy` is True once a value was stored while the machine was
+    busy.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -188,7 +189,7 @@ def cache_content(path: Path) -> CacheContent:
 
 
 def clear_cache(path: Path) -> int:
-    """Remove all entries of the cache at `path`, and return their number.
+    """Remove all entries of the cache at `path`, and return the count of the removed entries.
 
     Raises:
         CacheError: The file is not a time cache, or cannot be written.

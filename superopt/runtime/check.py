@@ -65,7 +65,7 @@ class CheckSettings:
     Attributes:
         tolerance: The largest allowed ratio of the candidate's largest error to the original's largest error.
         seed: The seed of the inputs.
-        adversarial: Whether adversarial inputs are run too.
+        adversarial: Whether the models are also run on adversarial inputs.
         identical: Whether the candidate's outputs must have the same bits as the original's outputs, except for signs of zeros.
     """
 
@@ -103,7 +103,7 @@ def check(
     sizes: Mapping[str, int] | None = None,
     given: InputSource = DRAWN,
 ) -> Check:
-    """Run both models on the same inputs, at the dimension sizes `sizes` and at other sizes, and compare the outputs.
+    """Run both models on the same inputs, at the dimension sizes `sizes` and at additional sizes, and compare the outputs.
 
     See `check_all`.
 
@@ -122,7 +122,7 @@ def check_all(
     settings: CheckSettings = DEFAULT_SETTINGS,
     given: InputSource = DRAWN,
 ) -> Check:
-    """Run both models on the same inputs, at the sizes in `trials` and at other sizes, and compare all output elements.
+    """Run both models on the same inputs, at the sizes in `trials` and at additional sizes, and compare all output elements.
 
     `tolerance`, `adversarial` and `identical` are fields of `settings`.
 
@@ -252,7 +252,7 @@ class _Run:
         return sum(value.nbytes for value in self.feeds.values())
 
     def beside(self, noise: float) -> _Run:
-        """Return a copy of this object with one more entry in `nudged`, the outputs that differ by rounding.
+        """Return a copy of this object with one more entry in `nudged`, which contains outputs that differ by rounding.
 
         The copy is used if there is no time to measure the rounding noise. The new entry consists of each output plus `noise`
         times the largest finite magnitude of the output.
@@ -286,7 +286,7 @@ class _Run:
 
 
 class _Bench:
-    """The original model during a check: the session, the float64 evaluator, the runs so far, and the inputs left out.
+    """The original model during a check: the session, the float64 evaluator, the runs so far, and the skipped inputs.
 
     `why` is the reason why no float64 run of the original is possible, or an empty text. `evaluated` is whether a float64 run
     has succeeded. After the first success, a failure on some inputs does not prevent float64 runs on other inputs. `empty`
@@ -343,8 +343,8 @@ class _Bench:
         """Run the original on random inputs at the sizes from `sizes_to_check`.
 
         `start` gives sizes at which the original runs. If a choice of sizes leaves out a dimension, the dimension has its size
-        from `start`, or from the run with the fewest input elements so far. Large sizes come last, and are run only if the
-        times at smaller sizes predict a short run.
+        from `start`, or from the run with the fewest input elements so far. The original is run at large sizes last, and only
+        if the times at smaller sizes predict a short run.
         """
         names = dynamic_dimension_keys(self._hollow)
         start = {name: _known(start, name) for name in names}
@@ -387,7 +387,7 @@ class _Bench:
     def _run_at(self, sizes: Mapping[str, int], turn: int, *, adversarial: bool) -> float:
         """Run the original on random inputs at these sizes, and return the time of one run in seconds.
 
-        If the run is short, one adversarial input is run too. The number `turn` selects the adversarial input.
+        If the run is short, the original is also run on one adversarial input, which the number `turn` selects.
 
         Raises:
             InvalidModelError: the original does not run at these sizes, or two runs have different results. ONNX Runtime 1.31.1
@@ -488,8 +488,8 @@ class _Bench:
         """Return outputs of float64 runs in which every intermediate value is rounded at random.
 
         Inputs and weights are rounded too, unless the inputs lie near constants that the model subtracts. The list is empty if
-        no float64 run is possible. Outputs with other shapes are dropped, because rounding may change a shape, for example by
-        the scales of a Resize.
+        no float64 run is possible. A run is left out if its outputs have different shapes than the original's outputs. Rounding
+        may change a shape, for example through the scales of a Resize.
         """
         if self.reference is None or run.exact is None:
             return []
@@ -621,10 +621,10 @@ def _compared(
 def _require_plain_runs(
     original: Loadable, candidate: Loadable, device: Device, empty: Sequence[tuple[str, Mapping[str, Array]]]
 ) -> None:
-    """Require that, without graph optimizations, the candidate runs on each of the inputs `empty` on which the original runs.
+    """Require that the candidate runs, without graph optimizations, on each input in `empty` on which the original runs.
 
-    ONNX Runtime's graph optimizations decide whether some models run on an empty tensor: they can remove or add a Reshape to
-    `[0, -1]`, which fails. `empty` lists inputs without elements, each with a name.
+    `empty` lists inputs without elements, each with a name. ONNX Runtime's graph optimizations decide whether some models run
+    on an empty tensor, because the optimizations can remove or add a Reshape to `[0, -1]`, which fails.
 
     Raises:
         CheckFailedError: the candidate does not run.
@@ -648,8 +648,8 @@ def _looked_closer(
 ) -> tuple[list[tuple[str, OutputErrors]], set[str]]:
     """Measure rounding noise for the runs in which the candidate's error seems too large, and judge these runs again.
 
-    Runs with small inputs come first. If no time is left for an ordinary run, the noise of the run, relative to the magnitude
-    of the output, is assumed to be the largest relative noise of the previous runs.
+    Runs with small inputs come first. If no time is left to measure the noise of an ordinary run, the noise relative to the
+    magnitude of the output is assumed to be the largest relative noise of the previous runs.
 
     Returns:
         The errors, each with the name of the output, and the names of the adversarial runs for which there was no time.
@@ -832,12 +832,13 @@ def _listed(ports: Sequence[Port]) -> str:
 def ordinary_inputs(
     ports: Sequence[Port], seed: int, sizes: Mapping[str, int] | None, source: InputSource
 ) -> list[tuple[str, Callable[[], dict[str, Array]]]]:
-    """Return sets of ordinary input values, the most significant first: examples, then random, zero, one, large and so on.
+    """Return sets of ordinary input values, the most significant first. A set is a pair of a name and a function.
 
-    If the model begins by subtracting constants from inputs, one set has values near these constants (see `Normalization`).
+    The function computes the values. Examples come first, then random values, then edge cases such as zeros. If the model
+    begins by subtracting constants from inputs, one set has values near these constants (see `Normalization`).
 
-    Each set has a name and a function that computes the values. Integers are random in all sets, because integers are indices,
-    masks or sizes. An input with a single boolean usually selects a branch. So this boolean is true in about half of the sets.
+    Integers are random in all sets, because integers are indices, masks or sizes. An input with a single boolean usually
+    selects a branch. So this boolean is true in about half of the sets.
     """
 
     def floats(change: Callable[[Array], Array], offset: int) -> Callable[[], dict[str, Array]]:

@@ -1,6 +1,6 @@
 """End-to-end timing of candidate models against an original model.
 
-The models take turns on the same machine. A second copy of the original is timed as a control.
+The models are timed alternately on the same machine. A second copy of the original is timed as a control.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _DEVIATION = 1.4826
 class Comparison:
     """The result of a comparison: how much faster a candidate is than the original, measured end to end in one process.
 
-    Times are processor time if one thread does all the work; see `Bound.seconds`.
+    Times are CPU times if one thread does all the work, and otherwise wall-clock times (see `Bound.seconds`).
 
     Attributes:
         original: the median time of a run of the original, in seconds.
         candidate: the median time of a run of the candidate, in seconds.
-        ratio: the median over rounds of original / candidate, where the times of the original's two sessions are averaged. A
-            ratio above 1 means that the candidate is faster.
+        ratio: the median, over rounds, of the original's time divided by the candidate's time. The original's time is the mean
+            over its two sessions. A ratio above 1 means that the candidate is faster.
         low: the lower end of the 95 % confidence interval of the median ratio.
         high: the upper end of the 95 % confidence interval of the median ratio.
         control: the median over rounds of the ratio between the times of the original's two sessions.
@@ -70,10 +70,11 @@ class StoppingRule:
     """The conditions under which a comparison needs no further rounds.
 
     Attributes:
-        rounds: the number of rounds from which on `clear` is used. With fewer rounds, `obvious` is used. A round times each
-            model once.
+        rounds: the least number of rounds after which `clear` decides. After fewer rounds, `obvious` decides. A round times
+            each model once.
         clear: a function that returns whether the result of a comparison is certain enough.
-        obvious: a stricter function than `clear`, for few rounds. With fewer than 3 rounds, a comparison always continues.
+        obvious: a stricter function than `clear`. After fewer than 3 rounds, neither function decides, and the comparison
+            continues.
         loads: the largest number of times that models are loaded if loading is fast.
     """
 
@@ -83,7 +84,7 @@ class StoppingRule:
     loads: int = 0
 
     def reached(self, rounds: Sequence[Times]) -> bool:
-        """Return whether these rounds suffice, so that no candidate needs further rounds."""
+        """Return whether the results after these rounds are certain enough for all candidates."""
         enough = self.clear if len(rounds) >= self.rounds else self.obvious
         return len(rounds) >= COMPARISON.min_obvious_rounds and all(map(enough, _summaries(rounds)))
 
@@ -181,8 +182,9 @@ def compare_settings(
 ) -> list[list[Comparison]]:
     """Time all models on the same random inputs, each in a session on its device.
 
-    The models are timed in turns; see `compare_in_turns`. Models that do not fit into memory together are loaded one at a time;
-    see `compare_in_blocks`. If the models run with different numbers of threads, wall-clock time is measured for all models.
+    The models are timed alternately (see `compare_in_turns`). Models that do not fit into memory together are loaded one at a
+    time (see `compare_in_blocks`). If the models run with different numbers of threads, wall-clock time is measured for all
+    models.
 
     Args:
         original: the original and its device.
@@ -234,7 +236,7 @@ def compare_settings(
 
 
 def _feasible(session: Session, setting: Setting, sizes: Sizes, source: InputSource) -> InputSource:
-    """Return the source with bounds for integer inputs such that the model runs at these sizes; see `feasible_source`.
+    """Return the source with bounds of integer inputs such that the model runs at these sizes (see `feasible_source`).
 
     `setting` is the model of the session and its device. The model is run on one thread, because it may fail.
     """
@@ -267,7 +269,7 @@ def compare_in_turns(
     until: StoppingRule = TOLD,
     progress: Callable[[float], None] | None = None,
 ) -> list[list[Comparison]]:
-    """Time the original and all candidates in turns, at each choice of sizes, and compare each candidate with the original.
+    """Time the original and all candidates alternately at each choice of sizes, and compare each candidate with the original.
 
     The comparison takes at most `seconds`. Models are loaded up to `loads` times. The speed of a session depends on the
     placement of its memory, which is fixed when the model is loaded. Sessions that are loaded last tend to be slower. So the
@@ -329,9 +331,9 @@ def compare_in_blocks(
     original.
 
     `loaded` contains a function that loads each model. The original is the first model. A model runs for at least half a
-    second, and is unloaded before the next model is loaded. A round consists of one time of the original, a time of each
-    candidate, and another time of the original. The second time of the original is also the first time of the next round. There
-    are four rounds, or more if four rounds take less than `seconds`.
+    second, and is unloaded before the next model is loaded. A round consists of three parts: a measurement of the original,
+    then of each candidate, then of the original again. The last measurement of a round is also the first measurement of the
+    next round. There are four rounds, or more if four rounds take less than `seconds`.
 
     The comparison ends after two or three rounds if no candidate gained in any round, if every candidate is obviously faster or
     slower than the original, or if no candidate can count as faster after four rounds.

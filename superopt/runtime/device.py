@@ -74,8 +74,8 @@ class Device:
     def one_thread(self) -> Device:
         """The same device with one thread.
 
-        Models that may fail run on this device. If a node fails in one of several threads, ONNX Runtime may end the process
-        (silero_vad_half of `scripts/wild`, ONNX Runtime 1.31.1).
+        Models that may fail are run on this device, because ONNX Runtime may end the process if a node fails in one of several
+        threads (silero_vad_half of `scripts/wild`, ONNX Runtime 1.31.1).
         """
         return replace(self, threads=1)
 

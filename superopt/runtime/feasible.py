@@ -33,7 +33,7 @@ class RunnableModel(Protocol):
 
 @dataclass(frozen=True)
 class Feasible:
-    """Sizes of dynamic dimensions, and a source of inputs, at which a model runs.
+    """Sizes of dynamic dimensions at which a model runs, and a source of inputs on which it runs.
 
     If every attempt fails, `error` is the error of the first attempt. Otherwise, `seconds` is the time of one run at each of
     the sizes, including the time to make the inputs.
@@ -50,7 +50,7 @@ def find_feasible(
 ) -> Feasible:
     """Find bounds for random inputs such that the model runs at all of the `sizes`. Examples are used where they fit.
 
-    If no bounds let the model run, and the user did not choose the sizes, other sizes are tried.
+    If the model runs with none of the tried bounds, and the user did not choose the sizes, other sizes are tried.
 
     Args:
         session: The model.
@@ -80,7 +80,7 @@ def find_feasible(
 
 
 def feasible_source(session: RunnableModel, sizes: Mapping[str, int] | None, source: InputSource) -> InputSource:
-    """Return the source with bounds for integer inputs such that the model runs at these sizes; see `find_feasible`.
+    """Return the source with bounds of integer inputs such that the model runs at these sizes (see `find_feasible`).
 
     If the model has no integer inputs, or if all attempts fail, `source` is returned.
     """

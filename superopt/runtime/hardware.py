@@ -82,7 +82,7 @@ def is_busy(pressure: Path = CPU_PRESSURE) -> bool:
 
     The file `pressure` contains the share of the last ten seconds in which a thread waited (Linux's pressure stall
     information). Without this file, the load average of the last minute decides. The result is False if the operating system
-    provides neither, or if `SUPEROPT_IGNORE_LOAD` is set in the environment.
+    provides neither the file nor the load average, or if `SUPEROPT_IGNORE_LOAD` is set in the environment.
     """
     if os.environ.get(IGNORE_LOAD):
         return False

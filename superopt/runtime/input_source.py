@@ -1,4 +1,4 @@
-"""Sources of the values of a model's inputs: the user gives or fixes them, or they are drawn at random within bounds."""
+"""Sources of the values of a model's inputs: the user's examples, the user's fixed values, or random values within bounds."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class InputSource:
         return self._with({n: v for n, v in example.items() if not is_floating(v.dtype)}, ports, seed, sizes)
 
     def denormalized(self, feeds: Example) -> dict[str, Array]:
-        """Return `feeds` with the value of each normalized input replaced by the value that the model normalizes to it.
+        """Return `feeds` with the inverse of the model's normalization applied to the value of each normalized input.
 
         If the model has input `x` and begins with `(x - mean) / std`, the value `n` of `x` becomes `n * std + mean`.
         """
@@ -108,7 +108,7 @@ DRAWN = InputSource()
 
 
 def _ranges(examples: Sequence[Example]) -> dict[str, int]:
-    """Return, by input name, the range of the integers in the examples."""
+    """Return a mapping from each input with integers to the range of its integers in the examples."""
     found: dict[str, IndexRange] = {}
     for example in examples:
         for name, value in example.items():

@@ -27,7 +27,7 @@ from superopt.runtime.session import Array, Bound, Device, Session, is_floating
 VIEWS = frozenset(("Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"))
 """Operators that only change the shape of a tensor.
 
-Within a graph, the output shares the memory of the operand. A node that is timed alone would copy the operand.
+Within a graph, the output shares the memory of the operand. A node that is timed in isolation would copy the operand.
 """
 
 
@@ -145,15 +145,15 @@ class Kernel:
         return helper.make_model(graph, opset_imports=opsets, ir_version=self.ir_version)
 
     def timed(self, device: Device, *, cold: bool = False, call: float = 0.0) -> KernelTiming:
-        """Time the node alone, without graph optimizations. Operators in `VIEWS` count as taking no time.
+        """Time the node in isolation, without graph optimizations. Operators in `VIEWS` count as taking no time.
 
-        On a GPU, a node is launched while the previous node still runs. So a short node is timed twice: alone and together with
-        a second copy. The result is the time that the copy adds, plus `call`.
+        On a GPU, a node is launched while the previous node still runs. So a short node is timed twice: by itself, and together
+        with a second copy. The result is the time that the copy adds, plus `call`.
 
         Args:
             device: the device to run on.
-            cold: whether several copies of the node run in turns, so that large weights are in no cache. Only one copy is used
-                if reading the weights from memory takes only a small part of the time.
+            cold: whether several copies of the node are run alternately, so that large weights are in no cache. Only one copy
+                is used if reading the weights from memory takes only a small part of the time.
             call: the fixed cost of a run on a GPU, in seconds.
 
         Raises:
@@ -208,8 +208,8 @@ def least_seconds(bound: Sequence[Bound], budget: float = COST.node_timing_secon
     """Return the time of one run of a session in seconds: the smallest mean over short batches of runs.
 
     There are at least three batches, and batches run for `budget` seconds. If `bound` contains several sessions, a batch is one
-    run of each session. If the first run takes longer than `budget`, there are no batches. Each session runs once more, and the
-    result is the mean of these times or the time of the first run, whichever is shorter.
+    run of each session. If the first run takes longer than `budget`, there are no batches. Instead, each session runs once
+    more, and the result is the shorter of two times: the mean time of these runs, and the time of the first run.
     """
     with bound[0].alone():
         for b in bound[1:]:
@@ -229,8 +229,8 @@ def least_seconds(bound: Sequence[Bound], budget: float = COST.node_timing_secon
 def _added(one: Bound, two: Bound) -> float:
     """Return how many seconds longer a run of `two` takes than a run of `one`, or 0 if a run of `two` is not longer.
 
-    Each time is the smallest mean over short batches of runs. The two sessions run in turns, so that other load on the machine
-    affects the two times in the same way.
+    Each time is the smallest mean over short batches of runs. The two sessions run alternately, so that other load on the
+    machine affects the two times in the same way.
     """
     with one.alone():
         runs, least = max(1, int(COST.timing_batch_seconds / one.seconds(1))), [math.inf, math.inf]

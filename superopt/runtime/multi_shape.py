@@ -50,21 +50,21 @@ class SizeComparisons:
 
     @property
     def faster(self) -> bool:
-        """Return whether the candidate is faster at some sizes, and not slower at any sizes.
+        """Whether the candidate is faster at some sizes, and slower at no sizes.
 
-        The candidate is slower if the slowdown exceeds the comparison's `noise` or exceeds `COMPARISON.max_loss_share`.
+        The candidate counts as slower if its slowdown exceeds the comparison's `noise` or `COMPARISON.max_loss_share`.
         """
         found = [comparison for _, comparison in self.at]
         return any(c.faster() for c in found) and all(c.ratio >= 1 - min(c.noise, COMPARISON.max_loss_share) for c in found)
 
     @property
     def promising(self) -> bool:
-        """Return whether the candidate is not `faster`, but has a median gain at some sizes that suffices for acceptance."""
+        """Whether the candidate is not `faster`, but has at some sizes a median gain that suffices for acceptance."""
         return not self.faster and any(c.ratio >= 1 + COMPARISON.min_gain_margin_share for _, c in self.at)
 
     @property
     def open(self) -> bool:
-        """Return whether the candidate may be faster at some sizes, according to the upper ends of the confidence intervals."""
+        """Whether the candidate may be faster at some sizes, according to the upper ends of the confidence intervals."""
         return any(c.high >= 1 + COMPARISON.min_gain_margin_share for _, c in self.at)
 
 
@@ -97,9 +97,7 @@ def cached_check(
 ) -> tuple[Check | CheckFailedError, float]:
     """Return the result of `check_all_sizes` and the time of the check in seconds, from the cache if possible.
 
-    See `cached_result`.
-
-    If the check fails, the `CheckFailedError` is returned, not raised.
+    If the check fails, the `CheckFailedError` is returned, not raised. See `cached_result`.
 
     Raises:
         InvalidModelError: as `check`.

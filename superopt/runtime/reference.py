@@ -132,10 +132,10 @@ class Reference:
     def run_rounded(self, feeds: Mapping[str, Array], seed: int, *, stored: bool = True) -> list[object]:
         """Evaluate the model with every value changed at random by up to one unit in the last place of the model's type.
 
-        The results of all nodes change. If `stored` is True, inputs and weights change too. Tensors from which a node selects
-        elements do not change. Values near the smallest magnitude of the type become multiples of this magnitude. The spread of
-        the outputs over several seeds shows the effect of rounding, even if terms that depend on the same input cancel (Monte
-        Carlo arithmetic, Parker 1997).
+        The results of all nodes change. If `stored` is True, inputs and weights change too, except tensors from which a node
+        selects elements. Values near the smallest magnitude of the type become multiples of this magnitude. The spread of the
+        outputs over several seeds shows the effect of rounding, even if terms that depend on the same input cancel (Monte Carlo
+        arithmetic, Parker 1997).
 
         Raises:
             NoReferenceError: an operator fails.
@@ -150,7 +150,7 @@ class Reference:
     def run(self, feeds: Mapping[str, Array], *, partial: bool = False) -> list[object]:
         """Evaluate the model, and return the outputs, with floats as float64 and sequences as lists.
 
-        If `partial` is True, partial sums of products count in `peak`, the largest magnitude of a value.
+        If `partial` is True, `peak` (the largest magnitude of a value) also covers partial sums of products.
 
         Raises:
             NoReferenceError: an operator fails.
@@ -169,18 +169,18 @@ class Reference:
     def peak(self) -> float:
         """The largest magnitude of a value in the last call of `run`, including values in control flow bodies.
 
-        Only finite values count, except that an infinite exponential of a finite value counts too. If `run` was called with
-        `partial=True`, the partial sums of a sum of products also count, for any order of summation.
+        Only finite values count, with one exception: an infinite exponential of a finite value counts too. If `run` was called
+        with `partial=True`, the partial sums of a sum of products also count, for any order of summation.
         """
         return float(type(self._evaluator).peak)
 
 
 @dataclass(frozen=True)
 class _Rounding:
-    """A function that changes each float in an array at random by up to the share `ulp` of the float's magnitude.
+    """A function that changes each float in an array at random by up to `ulp` times the float's magnitude.
 
-    If this share is less than `least`, the float is rounded up or down at random to a multiple of `least` instead. `stored` is
-    whether inputs and weights change too.
+    If this product is less than `least`, the float is instead rounded up or down at random to a multiple of `least`. `stored`
+    is whether inputs and weights change too.
     """
 
     ulp: float
@@ -237,10 +237,10 @@ class _Values(dict[str, object]):
         return [self.weights[node.input[0]](wide=False), *(self[name] for name in node.input[1:])]
 
     def restored(self, operands: list[object]) -> list[object]:
-        """Return a node's operands, with the rounding of simple numbers undone in all operands except the first.
+        """Return a node's operands, with the random rounding of simple numbers undone in all operands except the first.
 
-        If an exponent changes, a power of a negative base becomes undefined. If a scale of a Resize changes, the size may
-        change.
+        A simple number is a multiple of 1/1024. If rounding changed an exponent, a power of a negative base would become
+        undefined. If rounding changed a scale of a Resize, the size of the result might change.
         """
         if self.rounded is None:
             return operands
@@ -248,9 +248,9 @@ class _Values(dict[str, object]):
 
 
 def _simple(value: object, share: float) -> object:
-    """Return the array with each float that is near a multiple of 1/1024 replaced by the multiple.
+    """Return the array, with each float that is near a multiple of 1/1024 replaced by the multiple.
 
-    `share` is the largest relative distance that counts as near.
+    A float is near a multiple if the relative distance is at most `share`.
     """
     array = np.asarray(value)
     if value is None or array.dtype.kind != "f":
@@ -398,7 +398,8 @@ class Window:
     """The kernel of a convolution or pooling, which slides over the spatial axes of an image.
 
     `kernel` is the shape of the kernel. `places` is the number of positions of the kernel along each axis. `declared` contains
-    the node's own pads before and after the image, for each axis. `pads` also contains the pads that `ceil_mode` adds.
+    the node's own pads before and after the image, for each axis. `pads` contains these pads and the pads that `ceil_mode`
+    adds.
     """
 
     def __init__(
@@ -459,7 +460,8 @@ class Conv(OpRun):
     """Convolution (ONNX Conv), computed by matrix products. Each product covers several kernel elements of a group.
 
     A tile is a block of pixels that Winograd's algorithm computes together. If `tiles` is True, an output is NaN if its tile
-    contains an infinity or NaN. Winograd's algorithm computes such NaN. Kernels that are enlarged by zeros compute them too.
+    contains an infinity or NaN. Winograd's algorithm gives NaN for such outputs, and so does a kernel that is enlarged by
+    zeros.
     """
 
     op_domain = ""
@@ -578,8 +580,8 @@ def _runtime_kernels(model: ModelProto) -> Iterator[type[OpRun]]:
 class RuntimeKernel(OpRun):
     """An operator that only ONNX Runtime defines, such as an operator of the domain `com.microsoft`.
 
-    ONNX Runtime computes the operator in float32, the widest type of most of these operators. So the result is a reference only
-    for a model whose floats are narrower than float32.
+    ONNX Runtime computes the operator in float32, which is the widest type of most such operators. So the result is a reference
+    only for a model whose floats are narrower than float32.
     """
 
     op_domain = ""

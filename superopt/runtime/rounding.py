@@ -89,8 +89,8 @@ class OutputPair:
     Attributes:
         original: the original's output.
         candidate: the candidate's output.
-        nudged: outputs that differ from the original's output by rounding, such as the original's outputs on inputs that are
-            changed in their last bits.
+        nudged: outputs that differ from the original's output only by rounding, such as the original's outputs on inputs that
+            are changed in their last bits.
         exact: the output of a float64 run, or None if there is none.
         ordinary: whether the inputs are finite and random. If so, the candidate must have the original's NaN and infinities at
             the same positions, except where rounding decides.
@@ -275,11 +275,11 @@ def _noise(original: Array, nudged: Sequence[Array]) -> Array:
 
 
 def _excess(value: Array, center: Array, noise: Array, samples: int, factor: float, floor: float, least: float) -> Array:
-    """Return, for each element, the ratio of its error to its allowed error, or 0 if the error is allowed.
+    """Return an array with the ratio of each element's error to the element's allowed error.
 
-    The error is the distance between `value` and `center`. The allowed error is `factor` times the rounding noise,
-    plus `least`. The noise of an element counts as at least `floor` times the magnitude of `center`. The result is NaN where
-    the error is not finite.
+    The ratio is 0 where the error is allowed, and NaN where the error is not finite. The error is the distance between `value`
+    and `center`. The allowed error is `factor` times the rounding noise, plus `least`. The noise of an element counts as at
+    least `floor` times the magnitude of `center`.
     """
     error = np.abs(value - center)
     noise = np.where(np.isfinite(noise), noise, 0.0)
@@ -293,8 +293,8 @@ def _pooled(noise: Array, samples: int) -> Array:
     """Estimate how large the noise in each element's row, column or plane can be, from the elements with the least noise.
 
     For each element, `noise` contains the largest of `samples` samples of the error that rounding causes. The samples of all
-    elements in a row are assumed to have the same normal distribution. Then the standard deviation follows from the lowest
-    decile of the row, and the largest noise follows from the standard deviation.
+    elements in a row are assumed to have the same normal distribution. Under this assumption, the standard deviation follows
+    from the lowest decile of the row, and the largest noise follows from the standard deviation.
     """
     quantile = math.sqrt(2) * _inverse_erf(CHECK.quiet_share ** (1 / samples))
     found: Array = np.full((1,) * noise.ndim, np.inf)

@@ -71,7 +71,8 @@ class Port:
         dtype: the numpy type of the elements, or the object type if the input is not a tensor of numbers.
         shape: for each axis, an integer or the name of a dynamic dimension. An unnamed dimension is named by the input and the
             axis, such as `x.0`.
-        kind: ONNX Runtime's name for the type, such as `tensor(string)`, if `dtype` is the object type, or an empty text.
+        kind: ONNX Runtime's name for the type, such as `tensor(string)`, if `dtype` is the object type. Otherwise an empty
+            text.
     """
 
     name: str
@@ -104,13 +105,13 @@ class Session:
         anywhere: whether to accept a session in which the device's provider runs none of the nodes.
         portable: whether the graph is optimized without memory layouts that are specific to this machine's processor.
         saved: the path to which ONNX Runtime's optimized graph is written. Initializers of the written graph are in the graph
-            itself or in the files of `model`. A session with `saved` does not pack weights, so its run times are meaningless.
-            For TensorRT, the written graph is the graph that TensorRT receives.
+            itself or in the files of `model`. A session with `saved` does not prepack weights, so its run times are
+            meaningless. For TensorRT, the written graph is the graph that TensorRT receives.
         traced: a prefix of the path of the profile file that `trace` returns. If `traced` is None, no profile is written. For
             TensorRT, the profile is from a run on the CPU.
         sizes: sizes of dynamic dimensions. The session treats these dimensions as fixed.
-        pooled: whether ONNX Runtime keeps the memory of a run for later runs. If False, runs at many sizes need less memory,
-            and each run takes longer.
+        pooled: whether ONNX Runtime keeps the memory of a run for later runs. If it is False, runs at many sizes need less
+            memory, and each run takes longer.
 
     Raises:
         InvalidModelError: ONNX Runtime cannot load the model.
@@ -179,9 +180,9 @@ class Session:
 
     @functools.cached_property
     def placement(self) -> Mapping[str, int]:
-        """The number of nodes that run on each provider.
+        """A mapping from each provider to the count of nodes that run on the provider.
 
-        The mapping is empty if this version of ONNX Runtime does not report these numbers.
+        The mapping is empty if this version of ONNX Runtime does not report these counts.
         """
         count: Counter[str] = Counter()
         short = {long: name for name, long in PROVIDERS.items()}
@@ -298,9 +299,9 @@ class Bound:
             return value_of(array, self._device.memory, runtime())
 
     def _shapes(self, outputs: Sequence[str], feeds: Mapping[str, Array]) -> list[Array]:
-        """Run the model once without a CUDA graph, and return the outputs, which have the shapes that the output buffers need.
+        """Run the model once without a CUDA graph, and return the outputs.
 
-        A CUDA graph needs the output buffers before its first run.
+        The shapes of the outputs are the shapes for the output buffers. A CUDA graph needs these buffers before its first run.
         """
         options = runtime().RunOptions()
         options.add_run_config_entry("gpu_graph_id", "-1")
@@ -331,9 +332,9 @@ class Bound:
     def seconds(self, runs: int) -> float:
         """Return the mean time of `runs` runs in seconds. Each run is finished on the device before the next run begins.
 
-        If the calling thread does all the work, the processor time of the thread is measured, unless `wall=True` was passed to
-        `bind`. On an idle machine, processor time equals wall-clock time. On a busy machine, processor time excludes the time
-        of other processes. In all other cases, wall-clock time is measured.
+        If the calling thread does all the work, the CPU time of the thread is measured, unless `wall=True` was passed to
+        `bind`. In all other cases, wall-clock time is measured. On an idle machine, CPU time equals wall-clock time. On a busy
+        machine, CPU time excludes the time of other processes.
 
         No run options are passed. With run options, ONNX Runtime would create a logger for each run, which takes 24
         microseconds. If the clock shows no difference, all runs together count as one nanosecond.

@@ -2,7 +2,7 @@
 
 A rewrite may be right at some sizes and wrong at other sizes. So the check uses the sizes 0 to 4, sizes with different
 residues, and unequal sizes for dimensions with different names. The check also uses sizes just below and above every constant
-with which the model compares or at which it slices.
+with which the model compares sizes or at which it slices.
 """
 
 from __future__ import annotations
@@ -140,8 +140,8 @@ def telling_constants(model: ModelProto) -> list[int]:
     """Return positive integers with which the model compares, slices or computes, the most significant first.
 
     Each integer is stored in the model, or computed only from small constants, such as 2500 from `50 * 50`. If the model
-    multiplies or divides by constants, the products of these factors and the thresholds (such as constants in comparisons) are
-    also included. For example, `N // 2 > 100` becomes true near N = 200, so 200 is included.
+    multiplies or divides by constants, the products of these constants and the thresholds (such as constants in comparisons)
+    are also included. For example, `N // 2 > 100` becomes true near N = 200, so 200 is included.
     """
     ranks: dict[int, int] = {}
     factors: dict[int, None] = {}
@@ -207,7 +207,7 @@ class _Constants:
             self.values[name] = numpy_helper.to_array(tensor)
 
     def fold(self, node: NodeProto) -> bool:
-        """If the node computes a small constant from constants, add its result. Return whether the node is such a node."""
+        """Add the result of the node if the node computes a small constant from constants, and return whether it does so."""
         if node.domain not in ("", "ai.onnx"):
             return False
         if node.op_type == "Constant":

@@ -50,7 +50,7 @@ class TrialRuns:
     """Runs of a model in a child process, on inputs on which ONNX Runtime may crash, such as inputs without elements.
 
     The model is not run if a run in a child process is not possible: for a GPU, for a large model, for inputs that cannot be
-    sent, or if no child process can be started. Between the runs, no other model may be loaded in a shared child process. If
+    sent, or if no child process can be started. Between the runs, no other model may be loaded in the same child process. If
     `optimized` is False, ONNX Runtime runs the graph as it is, without its own graph optimizations.
     """
 
@@ -63,7 +63,7 @@ class TrialRuns:
         """Run the model once in a child process.
 
         Raises:
-            InvalidModelError: ONNX Runtime raises an error, dies, or does not end in time.
+            InvalidModelError: ONNX Runtime raises an error, crashes, or does not end in time.
         """
         if not self._possible:
             return
@@ -93,7 +93,7 @@ def require_loads(model: Loadable, device: Device) -> None:
     Nothing is done for a GPU, for a large model, or if no child process can be started.
 
     Raises:
-        InvalidModelError: ONNX Runtime refuses the model, dies, or does not load the model in time.
+        InvalidModelError: ONNX Runtime rejects the model, crashes, or does not load the model in time.
     """
     if device.provider != "cpu" or 2 * stored_bytes(model) > COMPARISON.max_resident_bytes:
         return

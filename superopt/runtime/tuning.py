@@ -53,8 +53,8 @@ class Tuning:
     """The result of tuning a model's sessions.
 
     Attributes:
-        tried: for each single choice (a setting to try), the comparison of a session with this choice and a session with
-            default settings.
+        tried: a mapping from each single choice (a setting to try) to the comparison of a session with this choice and a
+            session with default settings.
         choices: the best choices for the session (see `settings`). The tuple is empty if the defaults are best.
         comparison: the comparison of a session with all `choices` and a session with default settings, or None if the defaults
             are best.
@@ -126,7 +126,7 @@ def tuning_choices(optimizers: Sequence[str], device: Device) -> list[str]:
 
 
 def _joined(names: Sequence[str]) -> list[str]:
-    """Return the tuning choices in `names` that can be combined. In `names`, the choices with the largest gain come first.
+    """Return the tuning choices in `names` that can be combined. `names` is sorted by gain, the largest gain first.
 
     Only the best number of threads is included. If a choice switches off the highest optimization level, optimizers of this
     level are left out.

@@ -3,12 +3,12 @@
 The package may import `superopt.notation` and `superopt.algebra`. Read `elementwise` first, then `composite`.
 
     `elementwise`: axioms of elementwise operators.
-    `composite`: operators that are defined as a term of other operators, and their expansion.
+    `composite`: operators that are defined as a term of simpler operators, and the expansion of these definitions.
     `recurrence`: operators that apply a step once for each element of a sequence, such as LSTM and GRU.
-    `reduction`: definition, lifting and lowering of reductions such as reduce_sum.
+    `reduction`: definition of reductions such as reduce_sum, and their translation from and to ONNX.
     `attention`: masks and heads of the ONNX operator Attention.
     `affine`: the factor and the bias of normalizations.
-    `softmax_legacy`: Softmax and LogSoftmax at every opset, also before opset 13.
+    `softmax_legacy`: Softmax and LogSoftmax at every opset, including the opsets before 13.
     `gather_nd`: lookups at positions of any shape, as one Gather node.
     `slice_bounds`: bounds of an ONNX Slice, as ONNX Runtime reads them.
     `image_blocks`: SpaceToDepth and DepthToSpace as transposes of blocks.

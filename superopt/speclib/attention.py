@@ -1,9 +1,9 @@
 """The ONNX operator Attention: a test for supported nodes, and the conversion of masks.
 
 A node has one mask of numbers, which is added to the scores. If an element of the mask is at most the least finite float32
-number, the operator treats the key as not allowed. If a query has no allowed keys, the operator gives each key the weight 0.
-The softmax of the masked scores would give different weights. The algebra therefore has two masks: numbers that are added, and
-the allowed keys.
+number, the operator treats the key of this element as not allowed. If a query has no allowed keys, the operator gives each key
+the weight 0. The softmax of the masked scores would give different weights. The algebra therefore has two masks: numbers that
+are added, and the allowed keys.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Composite operators: operators that are defined by a term of smaller operators.
+"""Composite operators: operators that are defined by a term of simpler operators.
 
 The definition is the only axiom of a composite operator.
 """
@@ -71,7 +71,7 @@ def unfolded(term: Term) -> Term | None:
     """Return the definition of the term's root operator, applied to the operands, or None if the operator has no such
     definition.
 
-    The operator must be a composite (defined by a term of smaller operators) or a recurrence (defined by repeated steps, such
+    The operator must be a composite (defined by a term of simpler operators) or a recurrence (defined by repeated steps, such
     as LSTM). The definition of a composite is the constant `COMPOSITE` in the operator's file, or the function `body` if the
     definition depends on sizes.
     """

@@ -1,6 +1,7 @@
 """The AXIOMS text of elementwise operators.
 
-In each function, `parameters` are the names of the operator's attributes. The names must differ from the names in the axioms.
+In each function, `parameters` are the names of the operator's attributes. These names must differ from the variable names in
+the axioms.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Replace a row lookup with flattened indices by a lookup, in one Gather node, with an index tensor of any shape."""
+"""Convert a row lookup with flattened indices to a lookup with an index tensor of any shape. The result is one Gather node."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from superopt.algebra.terms import Term
 
 
 def unflattened(term: Term, alone: Callable[[Term], bool]) -> Term | None:
-    """Convert a lookup at flattened positions with a reshaped result to one lookup at the original positions.
+    """Convert `reshape(lookup(table, reshape(positions)))` to `lookup(table, positions)`.
 
-    Return None for any other term, for a single position, and if the lookup at flattened positions has other users. `alone(t)`
-    must return whether term t has only one user.
+    Return None for any other term, if `positions` has rank 0, and if the inner lookup has other users. `alone(t)` must return
+    whether term t has only one user.
     """
     found = term.args[0] if term.op == "reshape" else term
     if found.op != "lookup" or found.args[0].rank != 2 or found.args[1].op != "reshape" or not alone(found):

@@ -1,4 +1,4 @@
-"""Conversion of transposes that move image blocks into channels, or back, to SpaceToDepth or DepthToSpace."""
+"""SpaceToDepth and DepthToSpace in place of transposes that move image blocks into channels or back."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ BACK = (0, 3, 1, 4, 2)
 
 
 def blocked(term: Term) -> Term | None:
-    """Convert a transpose that moves whole square blocks of an image to space_to_depth or depth_to_space and reshapes.
+    """Return an equal space_to_depth or depth_to_space, with reshapes, for a transpose that moves whole square image blocks.
 
-    The result equals the term. Return None for any other term. On CPUs, ONNX Runtime's kernels for these operators are several
-    times as fast as its kernel for arbitrary transposes.
+    Return None for any other term. On CPUs, ONNX Runtime's kernels for these operators are several times as fast as its kernel
+    for arbitrary transposes.
     """
     if term.op != "transpose":
         return None

@@ -26,8 +26,8 @@ class Recurrence:
             along the last axis.
         biases: For each bias vector, the names of its parts in the step. In the step, each part is expanded to the shape of a
             state, because a bias is added to every row.
-        every: The operator that returns the first of the `states` after every step.
-        last: For each other state, the operator that returns the state after the last step.
+        every: The operator that returns the first state after each step, as one sequence.
+        last: For each of the remaining states, the operator that returns the state after the last step.
         equals: Alternative texts of the step that occur in models. Rules prove that these texts are equal to the step.
     """
 
@@ -41,12 +41,12 @@ class Recurrence:
 
     @property
     def parts(self) -> dict[str, tuple[str, ...]]:
-        """For each weight and then each bias, the names of its parts in the step."""
+        """A mapping from each weight and each bias to the names of its parts in the step."""
         return {**self.weights, **self.biases}
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names in the step of all parts of weights and biases."""
+        """The names of all parts of weights and biases in the step."""
         return tuple(name for names in self.parts.values() for name in names)
 
     @property

@@ -1,4 +1,4 @@
-"""Definition, lifting and lowering of reductions over whole axes, such as reduce_sum, at every opset."""
+"""Definition of reductions over whole axes, such as reduce_sum, and their translation from and to ONNX at every opset."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def reduced(
     element: Callable[[Value], Value] = lambda value: value,
     result: Callable[[Value], Value] = lambda value: value,
 ) -> Tensor:
-    """Return the reduction over `axes` of `element(v)` for each element v of x, with `result` applied to each reduced value.
+    """Apply `element` to each element of `x`, reduce the results over `axes`, and apply `result` to each reduced value.
 
     The returned tensor does not have the reduced axes.
     """
@@ -38,7 +38,8 @@ def lifted(node: Node, name: str, alone: Callable[[Term], Term] = lambda x: x) -
     """Return the term of a reduction node: the operator `name` applied over the node's axes, or over all axes by default.
 
     `keepdims=1` becomes a reshape. Nothing is reduced if the operand has rank 0, or if the node has `noop_with_empty_axes` and
-    no axes. ONNX Runtime then applies only the elementwise part of the reduction, which `alone` returns for the operand.
+    no axes. In these two cases, ONNX Runtime applies only the elementwise part of the reduction. `alone(x)` returns this part,
+    applied to x.
     """
     x = node.operand(0)
     axes = node.attribute("axes", ())
@@ -50,8 +51,8 @@ def lifted(node: Node, name: str, alone: Callable[[Term], Term] = lambda x: x) -
 def over_axes(x: Term, name: str, axes: tuple[int, ...], *, keep: bool) -> Term:
     """Return the operator `name` applied over these axes of x, or over all axes if `axes` is empty.
 
-    Axes may be counted from the beginning or from the end. If `keep` is True, the axes have extent 1 in the result. Otherwise
-    the axes are removed.
+    Axes may be counted from the beginning or from the end. If `keep` is True, the reduced axes have extent 1 in the result.
+    Otherwise, the reduced axes are removed.
     """
     chosen = sorted({a % x.rank for a in axes}) if axes else list(range(x.rank))
     found = apply(name, x, axes=tuple(chosen)) if chosen else x

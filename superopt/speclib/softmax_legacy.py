@@ -1,4 +1,4 @@
-"""Lifting and lowering of Softmax and LogSoftmax at every opset.
+"""Translation of Softmax and LogSoftmax nodes to terms and back, at every opset.
 
 Before opset 13, the operators normalize over the given axis and all following axes together.
 """
@@ -29,7 +29,7 @@ def lifted(node: Node, name: str) -> Term:
 def lowered(term: Term, op_type: str, emit: Emit) -> str:
     """Write a softmax or log_softmax as a node of the ONNX operator `op_type`, and return the name of the result.
 
-    Before opset 13, if other axes follow the axis, Transpose nodes move the axis to the end and back.
+    Before opset 13, if further axes follow the softmax axis, Transpose nodes move this axis to the end and back.
     """
     x = term.args[0]
     axis = term.integer("axis") + x.rank

@@ -67,8 +67,9 @@ def certificate_dimension_sizes(
     The sizes come from `sizes` and from the shapes of the variables' arrays.
 
     Raises:
-        ShapeError: The rank or an extent of an array differs from its variable's, or one dimension would have two sizes.
-        UndecidedError: An extent is an expression in an unknown size.
+        ShapeError: The rank or an extent of an array differs from the rank or extent of its variable, or one dimension would
+            have two sizes.
+        UndecidedError: An extent is an expression that contains an unknown size.
     """
     found = dict(sizes)
     for term in variables:
@@ -126,7 +127,9 @@ def apply_operator(op: str, arrays: Sequence[Array], attributes: Mapping[str, At
 def _windows(
     x: Array, kernel: Sequence[int], strides: Sequence[int], pads: Sequence[int], dilations: Sequence[int], fill: float
 ) -> list[list[Array]]:
-    """Return, for each element of a two-dimensional kernel, the elements of `x` that it meets at all positions of the kernel.
+    """Return an array for each element of a two-dimensional kernel, as a list of rows.
+
+    The array of a kernel element contains the elements of `x` that the kernel element meets at all positions of the kernel.
 
     Args:
         x: The images, with two leading axes.

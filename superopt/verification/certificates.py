@@ -46,7 +46,7 @@ class RewrittenNodes:
     Attributes:
         scope: The path to the graph: pairs of a node's first output and the attribute that holds the next graph.
         nodes: The first output of each node.
-        inputs: For each variable of the segment's terms, the name of the model's value that the variable stands for.
+        inputs: A mapping from each variable of the segment's terms to the name of the value for which the variable stands.
         outputs: The names of the values that the terms compute.
     """
 
@@ -99,7 +99,7 @@ class Certificate:
         passes: The passes of the search, in order.
         stored: The names of values that the original computes from weights alone, and that the optimized model stores as
             weights.
-        opset: The opset that the model was converted to before the passes, or None.
+        opset: The opset to which the model was converted before the passes, or None if the opset was kept.
         mode: The floating-point mode.
         flags: The floating-point flags that the steps need, such as `nsz`.
         ordinary: The assumptions on input values that the steps need in this mode.

@@ -120,7 +120,7 @@ def check_weights(original: ModelSource, optimized: ModelSource, certificate: Ce
     """Check that every weight of the optimized model is a weight of the original, or equals its term in the certificate.
 
     A new weight without a term is accepted if the weight is small, or contains integers or booleans. A weight must not take the
-    place of a value that the original computes, unless `check_stored` compares the two.
+    place of a value that the original computes, unless `check_stored` compares the weight with this value.
 
     Raises:
         CertificateError: A weight is neither a weight of the original nor equal to a term, or replaces a computed value.
@@ -163,7 +163,8 @@ class _MadeWeight(NamedTuple):
         exact: The weight without any rounding.
         magnitude: The sum of the magnitudes of all numbers that were added.
         single: Whether ONNX Runtime adds in float32.
-        stored: The number of times that a number is rounded to the type of the weights, because each pass stores its weights.
+        stored: The number of successive passes whose results are rounded to the type of the weights, because each pass stores
+            its weights.
     """
 
     exact: Array
@@ -259,8 +260,8 @@ class _Made:
 def _of_magnitudes(term: Term) -> Term:
     """Return the term with differences replaced by sums, and scale factors replaced by their magnitudes.
 
-    Evaluated on the magnitudes of the variables, the result is an upper bound on the sum of the magnitudes of all numbers that
-    the given term adds up.
+    If the returned term is evaluated on the magnitudes of the variables, its value is an upper bound on the sum of the
+    magnitudes of all numbers that `term` adds up.
     """
     done: dict[Term, Term] = {}
     for part in subterms(term):
@@ -288,7 +289,7 @@ def _epsilon(dtype: np.dtype[Any]) -> float:
 
 
 def _ulp(array: Array, dtype: np.dtype[Any]) -> Array:
-    """Return, for each number in the array, the size of one unit in the last place in the type `dtype`."""
+    """Return an array with the ulp (unit in the last place) in the type `dtype` of each number in `array`."""
     eps = _epsilon(dtype)
     try:
         tiny = float(np.finfo(dtype).smallest_subnormal)
@@ -309,7 +310,8 @@ def check_nodes(original: ModelSource, optimized: ModelSource, certificate: Cert
     original may only compute outputs of segments, or values with new names.
 
     Raises:
-        CertificateError: A node outside the segments differs.
+        CertificateError: A node outside the segments differs, or the opsets, local functions, inputs, outputs or names of
+            values do not agree with the certificate.
     """
     opsets = [
         max((o.version for o in one.proto.opset_import if o.domain in STANDARD), default=0) for one in (original, optimized)
@@ -355,8 +357,8 @@ def _require_same(
         before: The graph in the original.
         after: The graph in the optimized model.
         scope: The path to the graph from the top graph.
-        allowed: For the path of each graph, the outputs of the segments in this graph.
-        aliases: The names of the values that the rewrite replaced, each with the name of the value that replaced it.
+        allowed: A mapping from the path of each graph to the outputs of the segments in this graph.
+        aliases: A mapping from the name of each value that the rewrite replaced to the name of the value that replaced it.
 
     Raises:
         CertificateError: A node differs, and computes a value of the original that is not the output of a segment.
@@ -386,8 +388,8 @@ def _require_same(
 def _require_same_ends(before: GraphProto, after: GraphProto) -> None:
     """Check that a control flow body has the same inputs and outputs in both models, and that no weight differs.
 
-    The optimized body may lack weights. It may also have new weights, but not with the name of a value that the original body
-    reads.
+    The optimized body may lack weights of the original body. It may also contain new weights, but their names must differ from
+    the names of all values that the original body reads.
 
     Raises:
         CertificateError: The inputs or outputs differ, or a weight differs.
@@ -420,7 +422,7 @@ def _named_alone(kind: TypeProto) -> TypeProto:
 
 
 def _aliases(certificate: Certificate) -> Iterator[tuple[str, str]]:
-    """Yield each output of a rewritten group of nodes that became equal to an input or earlier output, and the equal value.
+    """Yield pairs of names: an output of a rewritten group of nodes, and the input or earlier output that it now equals.
 
     Nodes that read the output in the original may read the equal value in the optimized model.
     """
@@ -467,7 +469,7 @@ def _plain(node: NodeProto, aliases: Mapping[str, str], *, bodiless: bool = Fals
 
 
 def _outputs(node: NodeProto) -> tuple[str, ...]:
-    """Return the names of the outputs without empty names at the end. A node may or may not list its omitted last outputs."""
+    """Return the names of the outputs without empty names at the end, which stand for omitted outputs."""
     names = list(node.output)
     while names and not names[-1]:
         names.pop()
@@ -574,7 +576,7 @@ def check_stored(original: ModelSource, optimized: ModelSource, certificate: Cer
 def check_segments(
     original: ModelSource, optimized: ModelSource, certificate: Certificate, feeds: Feeds, linked: SegmentCounts
 ) -> None:
-    """Check that the terms of each segment have the values that the models compute in a run on these inputs.
+    """Check that the terms of each segment have the values that the models compute in a run on the inputs `feeds`.
 
     A segment is a group of rewritten nodes. The certificate states the terms of each segment before and after the rewrite
     steps. The counts in `linked` are increased.
@@ -731,7 +733,10 @@ def _disagreeing(
 
 
 def _nudged(arrays: Mapping[str, Array], turn: int) -> dict[str, Array]:
-    """Return the arrays with the last bits of all numbers changed. Single numbers, often thresholds, stay unchanged."""
+    """Return the arrays with the last bits of all numbers changed.
+
+    An array with a single number stays unchanged, because the number is often a threshold.
+    """
     return {**arrays, **perturb_feeds({name: array for name, array in arrays.items() if array.size > 1}, turn)}
 
 

@@ -2,8 +2,8 @@
 
 Sizes are small and large, have different residues, and lie just below and above the constants in the model. Different dynamic
 dimensions also get different sizes. Values include special values that real models receive: masks, infinities, NaN, mixed
-magnitudes in one tensor, zeros, constant rows and denormals. Some elements are equal to constants of the model, and whole rows
-are so small or large that exponentials and sigmoids are tiny.
+magnitudes in one tensor, zeros, constant rows and denormals. In some inputs, elements are equal to constants of the model. In
+other inputs, whole rows have large magnitudes at which exponentials or sigmoids are tiny.
 """
 
 from __future__ import annotations

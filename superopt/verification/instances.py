@@ -294,7 +294,7 @@ def _attributes(pattern: Term, term: Term, binding: StepBinding) -> StepBinding 
 
 
 def _symbol(extent: Size) -> str | None:
-    """Return the name of the attribute variable if the extent (a symbolic number) is a single such variable, otherwise None."""
+    """Return the name of an attribute variable if the extent (a symbolic number) is just this variable, otherwise None."""
     found = [a for a in extent.atoms() if isinstance(a, Sym)]
     return found[0].name if len(found) == 1 and size(found[0]) == extent else None
 

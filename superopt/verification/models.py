@@ -1,6 +1,6 @@
 """A model as `superopt verify` reads it: the model's interface, and the integers that occur in the model.
 
-The module reads files with the `onnx` package alone and runs no shape inference. `superopt.verification.inputs` chooses the
+The module parses files only with the `onnx` package and runs no shape inference. `superopt.verification.inputs` chooses the
 sizes of dynamic dimensions.
 """
 
@@ -231,9 +231,9 @@ class ModelSource:
 
 
 def dimension_expression_names(name: str) -> frozenset[str]:
-    """Return the names in a dimension's name that is an expression: `past + length` gives `past` and `length`.
+    """Return the names that a dimension's name contains if it is an expression, and otherwise an empty set.
 
-    The result is empty if the dimension's name is not an expression.
+    For example, the dimension `past + length` gives `past` and `length`.
     """
     try:
         tree = ast.parse(name, mode="eval").body

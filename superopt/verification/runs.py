@@ -3,8 +3,8 @@
 An element that is finite in the original's output must be finite in the optimized model's output, and close to the original's
 element. The tolerance depends on the original's own rounding errors. One part of the tolerance is the measured change of the
 element when the inputs of the original change in their last bits. The other part is the rounding error of sums of numbers that
-are as large as the elements in the same row. If inputs make sigmoids tiny, the output elements for ordinary inputs count like
-elements of the same row, because ONNX Runtime's Sigmoid has an absolute error.
+are as large as the elements in the same row. If inputs make sigmoids tiny, this part is at least as large as for the output on
+ordinary inputs, because the error of ONNX Runtime's Sigmoid does not shrink with the result.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class Runner:
     Attributes:
         source: The model file.
         provider: The execution provider.
-        threads: The number of threads within an operator.
+        threads: The number of intra-op threads.
         proto: A ModelProto to run instead of the model file. It may refer to the external data of the model file.
-        names: The outputs to compute, or empty for the outputs of `source`.
+        names: The outputs to compute. If there are none, the outputs of `source` are computed.
     """
 
     source: ModelSource
@@ -164,17 +164,17 @@ def compare_runs(
             all other inputs.
         identical: Whether outputs must have the same bits, except for signs of zeros and bits of NaN.
         provider: The execution provider.
-        threads: The number of threads within an operator.
+        threads: The number of intra-op threads.
         seed: The seed of the random inputs.
         inside: A function that is called with one set of input values at each of the first few sizes.
         fixed: The fixed inputs and sizes. The optimized model must not run with other values or sizes.
-        examples: Values of inputs to run first, by name. Inputs that an example leaves out are random.
+        examples: Values of inputs, by name, on which the models are run first. Inputs that an example leaves out are random.
 
     Raises:
         CheckFailedError: The interfaces differ, or an output differs. If an output differs, the message names the sizes, the
             input and the element.
-        InvalidModelError: ONNX Runtime cannot load the original. Or the original does not run on an example or, without
-            examples, at any of the sizes.
+        InvalidModelError: ONNX Runtime cannot load the original, the original does not run on an example, or there are no
+            examples and the original runs at none of the sizes.
     """
     _require_interface(original, optimized)
     before = Runner(original, provider, threads)
@@ -303,8 +303,8 @@ class _Pair:
         """Run both models on the inputs, and compare the outputs. Return False if the original does not run on the inputs.
 
         The outputs may differ as much as the original's outputs change when inputs change in their last bits. These changes are
-        divided by `conditioning` first. `usual` contains a magnitude for each output, with which the tolerance grows. If
-        `signs` is True, infinities must have the same signs.
+        divided by `conditioning` first. `usual` contains a magnitude for each output. The tolerance is proportional to this
+        magnitude where the output itself has smaller magnitudes. If `signs` is True, infinities must have the same signs.
 
         Raises:
             CheckFailedError: The original runs, but the optimized model does not run or has different outputs.
@@ -373,7 +373,7 @@ def describe_difference(
         found: The output of the optimized model.
         near: Outputs of the original on inputs that are changed in their last bits.
         conditioning: The number by which the distances of floating-point elements of `near` from `wanted` are divided.
-        usual: An additional magnitude to which the tolerance of floating-point elements is proportional.
+        usual: A magnitude to which the tolerance is proportional in rows whose elements have smaller magnitudes.
         signs: Whether infinities must have the same signs.
     """
     if not isinstance(wanted, np.ndarray) or not isinstance(found, np.ndarray):
@@ -406,7 +406,7 @@ def describe_difference(
 def _allowed(
     a: Array, finite: Array, others: Sequence[Array], dtype: np.dtype[Any], conditioning: float, usual: float
 ) -> Array:
-    """Return, for each element of the original's output `a`, how far the optimized model's output may differ from it.
+    """Return an array with the largest allowed difference between each element of `a` and the optimized model's element.
 
     Args:
         a: The output of the original, in float64.
@@ -414,7 +414,7 @@ def _allowed(
         others: Outputs of the original on inputs that are changed in their last bits.
         dtype: The type of the output.
         conditioning: The number by which the changes in `others` are divided.
-        usual: A magnitude that counts like the largest magnitude in each row, if it is larger.
+        usual: A magnitude that is used in place of the largest magnitude of a row if the latter is smaller.
     """
     magnitude = np.abs(np.where(finite, a, 0))
     changes = [np.abs(np.where(np.isfinite(o) & finite, o.astype(np.float64) - np.where(finite, a, 0), 0)) for o in others]
