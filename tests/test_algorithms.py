@@ -13,9 +13,11 @@ from superopt.discovery.definitions import algorithms
 from superopt.discovery.explore import prove_definition
 from superopt.model.lower import lower
 from superopt.proof.definitions.index import prove_axiom
-from superopt.rules.rule import axioms, parse_rule
+from superopt.rules.rule import axioms, parse_rule, parse_rules
 from superopt.rules.verdict import Proved, Refuted
-from superopt.search.algorithm import algorithm_sites
+from superopt.search.algorithm import algorithm_sites, with_algorithms
+from superopt.search.apply import State
+from superopt.search.backtracking import SearchLimits, SearchResult
 from superopt.search.roofline import CPU, estimate_seconds
 from superopt.search.ruleset import RuleSet
 from tests.operator_cases import arrays_for, evaluated, ran
@@ -145,3 +147,30 @@ def test_groups_that_leave_lanes_empty_are_thought_to_gain(depth: int, pays: boo
         for n in (2, 4)
     )
     assert (best < plain) == pays
+
+
+# ---------------------------------------------------------------- algorithms that are used
+
+
+def test_algorithms_that_do_not_pay_together_are_tried_one_by_one() -> None:
+    rules = parse_rules(
+        """
+        exp-of-negative: exp(x) => reciprocal(exp(scale(x, factor=-1))) for x[1]
+        tanh-by-sigmoid: tanh(x) => scale(sigmoid(scale(x, factor=2)), factor=2) - ones(shape=x.shape) for x[1]
+        """
+    )
+    x = variable("x", (4,))
+    start: State = (apply("exp", x), apply("tanh", x))
+    costs = {"exp": 4.0, "reciprocal": 2.0, "tanh": 4.0, "sigmoid": 3.0}
+
+    def estimate(state: State) -> float:
+        there = {term.op for term in subterms(*state)}
+        return sum(costs[op] for op in there & {*costs} - ({"exp"} if "reciprocal" in there else set()))
+
+    def measure(state: State) -> float:
+        return estimate(state) + 9.0 * ({"reciprocal", "sigmoid"} <= {term.op for term in subterms(*state)})
+
+    found = SearchResult(start, (), measure(start), measure(start), 0, "every state was expanded")
+    after = with_algorithms(found, RuleSet([], rules), estimate=estimate, measure=measure, limits=SearchLimits())
+    assert [step.rule for step in after.steps] == ["exp-of-negative"]
+    assert (after.before, after.after, after.stopped) == (8.0, 6.0, found.stopped)

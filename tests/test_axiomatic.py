@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
 
 from superopt.algebra.operators import apply, registry
-from superopt.algebra.terms import Dim, Sym, size, variable
+from superopt.algebra.terms import Atom, Dim, Size, Sym, size, variable
 from superopt.proof import verify
 from superopt.proof.axioms import saturate, standing
 from superopt.proof.axioms.axiomatic import prove_from_axioms
@@ -16,6 +17,7 @@ from superopt.proof.axioms.ground import read_ground
 from superopt.proof.axioms.replay import Derivation, replay_proof, type_objection
 from superopt.proof.definedness import undefined_somewhere
 from superopt.proof.definitions.assumptions import Assumptions
+from superopt.proof.ledger import prove_axioms
 from superopt.proof.precondition import add_preconditions
 from superopt.rules.rule import Rule, axiom_law_names, axiom_laws, axioms, parse_rule, parse_rules
 from superopt.rules.store import load
@@ -325,6 +327,13 @@ def test_stored_proofs_replay() -> None:
         assert verdict.instances == stored.entry.instances
 
 
+def test_the_laws_of_the_named_operators_are_proved_alone() -> None:
+    laws = axiom_laws()
+    wanted = sorted(name for name in laws if name.partition(".")[0] in ("one_hot", "zeros"))
+    rows = list(itertools.islice(prove_axioms(operators=["zeros", "one_hot"]), len(wanted) + 1))
+    assert [(row.name, row.rule, row.proved) for row in rows] == [(name, laws[name], True) for name in wanted]
+
+
 @pytest.mark.parametrize(
     ("quotient", "divisor"), [("7 // k == 3", 2), ("7 // k == 2", 3), ("8 // k == 8", 1), ("8 // k == 2", None)]
 )
@@ -341,6 +350,21 @@ def test_a_product_that_is_one_is_solved_for_its_factors_and_sizes_come_first() 
     text = f"padded: pad(x, before=(k,), after=(0,)) => pad(x, before=(k,), after=(0,)) for x[1] where {where}"
     solved = Assumptions(parse_rule(text).equations[0]).solved
     assert solved == {Dim("x", -1): 1, Sym("k"): 2}
+
+
+@pytest.mark.parametrize(
+    ("where", "atom", "value"),
+    [
+        ("x.shape[-1] == y.shape[-1]", Dim("y", -1), size(Dim("x", -1))),
+        ("x.shape[-1] == k + 2", Dim("x", -1), size(Sym("k")) + 2),
+        ("k == y.shape[-1] + x.shape[-1]", Dim("y", -1), size(Sym("k")) - size(Dim("x", -1))),
+        ("k == n + 2", Sym("n"), size(Sym("k")) - 2),
+    ],
+)
+def test_an_equality_is_solved_for_the_size_of_the_last_variable(where: str, atom: Atom, value: Size) -> None:
+    """Sizes come before attributes."""
+    text = f"cut: slice(concat(x, y, axis=-1), axis=-1, start=n, stop=k) => zeros(shape=(k - n,)) for x[1], y[1] where {where}"
+    assert Assumptions(parse_rule(text).equations[0]).solved == {atom: value}
 
 
 @pytest.mark.parametrize(("where", "undefined"), [("", True), (" where a >= 0", True), (" where a != 0", False)])

@@ -250,6 +250,13 @@ def test_a_gather_of_one_position_of_a_dynamic_axis_is_a_slice(position: int, st
     assert lifted(proto) == {"y": apply("slice", variable("x", (N, 8)), axis=-2, start=start, stop=start + 1)}
 
 
+def test_a_gather_of_a_scalar_position_removes_the_axis() -> None:
+    position = numpy_helper.from_array(np.array(0, np.int64), "position")
+    picked = apply("slice", variable("x", (N, 8)), axis=-2, start=0, stop=1)
+    terms = lifted(model([helper.make_node("Gather", ["x", "position"], ["y"])], ["n", 8], [position]))
+    assert terms == {"y": apply("reshape", picked, shape=(8,))}
+
+
 def test_sums_are_told_apart_in_whatever_order_they_stand() -> None:
     nodes = [helper.make_node("MatMul", ["x", f"w{i}"], [f"m{i}"]) for i in range(4)] + [
         helper.make_node("Sum", [f"m{i}" for i in range(4)], ["y"])

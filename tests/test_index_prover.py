@@ -39,12 +39,26 @@ from superopt.proof.definitions.align import first_from
 from superopt.proof.definitions.alpha import collect_summands, shape
 from superopt.proof.definitions.arithmetic import SolverEffort, is_contradictory, is_valid
 from superopt.proof.definitions.assumptions import Assumptions
+from superopt.proof.definitions.clearing import clear_denominator
 from superopt.proof.definitions.forms import canonical_rational_power, is_indicator
 from superopt.proof.definitions.index import Attempt, commutative_obligations, prove_axiom, prove_equation
 from superopt.proof.definitions.maxima import largest
 from superopt.proof.definitions.normal import Normal
-from superopt.proof.definitions.simplify import vanishes
-from superopt.proof.definitions.sums import Call, GuardedValue, Largest, Read, Sum, Summand, TableElement, substitute_summand
+from superopt.proof.definitions.signs import Sign, Signs
+from superopt.proof.definitions.simplify import simplify_sum, vanishes
+from superopt.proof.definitions.sums import (
+    Call,
+    GuardedValue,
+    Largest,
+    Power,
+    Read,
+    Sum,
+    Summand,
+    TableElement,
+    single,
+    substitute_summand,
+    times,
+)
 from superopt.proof.definitions.tables import contract_table
 from superopt.proof.sample import mismatch, replay_counterexample
 from superopt.proof.verify import prove_rule
@@ -585,6 +599,25 @@ def test_the_largest_of_equal_values_is_the_value_only_if_there_is_one() -> None
     assert largest((at_least(a, 1),), [candidate], Normal()) == value
     rest = replace(candidate, value=())
     assert largest((at_least(a, 0),), [candidate], Normal()) == (*value, Summand(1, factors=(Largest((rest,)),)))
+
+
+def test_a_sum_that_is_a_denominator_is_cleared() -> None:
+    x, y = Read("x", ()), Read("y", ())
+    under = single(x) + single(y)
+    parts = single(x, Power(under, -1)) + single(y, Power(under, -1))
+    assert clear_denominator(parts + times(single(), -1), Normal()) == ()
+
+
+def test_the_largest_of_no_values_has_an_unknown_sign() -> None:
+    assert Signs().of((), single(Largest(()))) is Sign.UNKNOWN
+
+
+@pytest.mark.parametrize("equal", [True, False])
+def test_an_equality_or_its_negation_is_not_the_end_of_a_range(equal: bool) -> None:
+    k = Sym("k.0")
+    equality = same(n * size(k), 2 * n)
+    counted = Summand(1, bound=(k,), guard=(equality if equal else negation(equality), at_least(5, size(k))))
+    assert all(s.bound for s in simplify_sum((), (counted,), Normal()))
 
 
 def test_an_extent_that_may_fall_has_no_first_value_from_which_it_is_not_negative() -> None:

@@ -75,6 +75,18 @@ def test_runs_meet_where_their_positions_do(seed: int) -> None:
     assert all(p in hull or p not in a for p in range(60))
 
 
+@pytest.mark.parametrize(
+    ("a", "b", "joined"),
+    [
+        (Run(2, 1, 3), Run(9, 1, 5), Run(2, 2, 7)),
+        (Run(8, 1, 3), Run(2, 3, 2), Run(2, 4, 2)),
+        (Run(4, 1, 3), Run(4, 1, 3), Run(4, 1)),
+    ],
+)
+def test_the_step_of_a_single_position_does_not_narrow_the_steps_of_a_hull(a: Run, b: Run, joined: Run) -> None:
+    assert a.hull(b) == b.hull(a) == joined
+
+
 def test_boxes_of_residue_classes_join() -> None:
     box = full_box((4, 12))
     parts = [box.along(1, run) for run in box.runs[1].classes(3)]

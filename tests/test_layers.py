@@ -126,6 +126,16 @@ def test_branches_are_joined_in_the_order_of_the_slices_that_they_read(rules: Ru
     assert Counter(t.op for t in run_time_terms(state))["concat"] <= 3
 
 
+def test_branches_beside_a_product_of_fewer_axes_are_joined(rules: RuleSet) -> None:
+    x, y = variable("x", (1, 8)), variable("y", (2, 1, 8))
+    branches = [apply("relu", apply("matmul", y, weight(f"w{n}", 8, 4))) for n in range(4)]
+    whole = functools.reduce(lambda rest, part: apply("concat", rest, part, axis=-1), branches)
+    beside = apply("relu", apply("matmul", x, weight("v", 8, 4)))
+    state = joined((whole, beside), rules)
+    assert Counter(t.op for t in run_time_terms(state)) == {"matmul": 2, "relu": 2}
+    assert state[1] is beside
+
+
 def test_what_is_joined_when_time_is_out_is_told(rules: RuleSet, monkeypatch: pytest.MonkeyPatch) -> None:
     start = experts(8, width=8, hidden=12, out=4, biased=False)
     asked = itertools.count()

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from superopt.algebra.operators import apply
-from superopt.algebra.terms import Term, size, subterms, variable
+from superopt.algebra.terms import Dim, Term, size, subterms, variable
 from superopt.discovery.candidates import UniverseCounts
 from superopt.discovery.explore import prove_all
 from superopt.partial.closed import fold_reciprocals
@@ -198,6 +198,16 @@ def test_draws_are_well_typed_and_their_neighbours_differ_in_one_number() -> Non
     assert len(steps) > 8
     channels = {1, 5}
     assert all({k for k, step in enumerate(s) if step} <= channels or sum(s) == 1 for s in steps)
+
+
+def test_each_number_of_a_draw_becomes_one_less_and_one_more() -> None:
+    one = drawn(DILATED, 1, "d >= 2")[0]
+    near = list(neighbours(one))
+    changes = {(k, b - a) for draw in near for k, (a, b) in enumerate(zip(one.numbers, draw.numbers, strict=True))}
+    can_fall = {k for k, (atom, n) in enumerate(zip(DILATED.atoms, one.numbers, strict=True)) if n > isinstance(atom, Dim)}
+    assert {k for k, change in changes if change == 1} == {*range(len(one.numbers))}
+    assert {k for k, change in changes if change == -1} == can_fall
+    assert one not in near
 
 
 def test_no_neighbour_has_empty_data() -> None:

@@ -16,6 +16,7 @@ from superopt.partial.alter import alter_attributes
 from superopt.partial.arrange import NOTHING, NUMBER, Elements, arrange_weight
 from superopt.partial.blocks import skip_zero_blocks
 from superopt.partial.box import Box, Run
+from superopt.partial.contraction import MatrixProduct
 from superopt.partial.forms import Convolution, Sample, WindowAxis, is_consistent
 from superopt.partial.indices import Affine, Cut, SummationGuard
 from superopt.partial.judge import judge
@@ -210,6 +211,12 @@ def test_numbers_of_attributes_become_their_neighbours_and_zero_and_one() -> Non
     }
 
 
+def test_no_change_of_attributes_is_made_twice() -> None:
+    pixels = apply("conv", image(1, 1, 6, 6), weight(1, 1, 1, 1), dilations=(3, 3))
+    found = [altered for altered, _ in alter_attributes(pixels)]
+    assert len(found) == len(set(found))
+
+
 def test_a_rule_whose_condition_is_not_met_makes_a_mutant() -> None:
     rule = parse_rule(
         "shorter: slice(concat(x, y, axis=-1), axis=-1, start=0, stop=n)"
@@ -241,6 +248,7 @@ WANTED = {
     "enlarged": padded((4, 8, 5, 5), np.s_[:, 1:7, 1:4, 1:4], EACH),
     "dilated": padded((4, 6, 5, 5), np.s_[:, :, ::2, ::2], EACH),
     "a part": EACH[1:3, 2:4],
+    "at unequal distances": EACH[[0, 1, 3]],
     "repeated": np.concatenate([EACH, EACH], 1),
     "each repeated": np.repeat(EACH, 2, 1),
     "as a matrix": EACH[:, :, 0, 0].T,
@@ -401,6 +409,22 @@ def test_a_weight_may_be_as_large_as_the_limit(beyond: int) -> None:
     at = (none[0],) * 4
     sample = Sample(at, (none,) * 4, none, np.ones((1, 1)), np.ones((1, 1), bool))
     assert is_consistent(form, sample) == (beyond == 0)
+
+
+@pytest.mark.parametrize("left", [True, False])
+@pytest.mark.parametrize("heads", [True, False])
+def test_a_batch_of_matrix_products_is_one_product_for_each_batch_position(left: bool, heads: bool) -> None:
+    form = MatrixProduct((3, 2, 4), (2, 3, 5), ((1, 0),), ((0, 1),), (2,), (2,), left, heads)
+    term = form.term(image(3, 2, 4), weight(*form.weight_shape))
+    data, matrices = (np.random.default_rng(n).random(shape) for n, shape in enumerate([(3, 2, 4), form.weight_shape]))
+    each = [data[:, n] @ (matrix if left else matrix.T) for n, matrix in enumerate(matrices if heads else [matrices] * 2)]
+    (value,) = evaluate_terms((term,), {"x": data, "w": matrices}, lambda _: None, Floats())
+    assert np.allclose(value, each)
+
+
+def test_a_matrix_product_without_a_batch_has_no_batch_axis() -> None:
+    form = MatrixProduct((3, 4), (3, 5), (), ((0, 0),), (1,), (1,), left=True, heads=False)
+    assert form.term(image(3, 4), weight(4, 5)) == apply("matmul", image(3, 4), weight(4, 5))
 
 
 @pytest.mark.parametrize("count", [1, 30, 39, 40])

@@ -49,6 +49,7 @@ def names(text: str) -> set[str]:
         ),
         ("x * clip(scale(x, factor=0.16666667163372) + scale(ones(shape=(6, 16)), factor=0.5), low=0, high=1)", "hard_swish"),
         ("x * clip(scale(x, factor=0.16666667) + scale(ones(shape=(6, 16)), factor=0.5), low=0, high=1)", "hard_swish"),
+        ("x * clip(scale(x, factor=0.16666666) + scale(ones(shape=(6, 16)), factor=0.5), low=0, high=1)", "hard_swish"),
         ("scale(clip(x + scale(ones(shape=(6, 16)), factor=3), low=0, high=6), factor=1 / 6)", "hard_sigmoid"),
         ("x * reciprocal(ones(shape=(6, 16)) + exp(scale(x, factor=-1)))", "silu"),
         ("log(ones(shape=(6, 16)) + exp(x))", "softplus"),

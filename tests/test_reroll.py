@@ -17,7 +17,7 @@ from superopt.rules.verdict import Proved
 from superopt.search import roofline
 from superopt.search.apply import State, run_time_terms
 from superopt.search.island import search_island
-from superopt.search.linear import LINEAR
+from superopt.search.linear import LINEAR, LinearForms
 from superopt.search.reroll import reroll_recurrences
 from superopt.search.ruleset import RuleSet
 from superopt.speclib.recurrence import recurrences, stacked
@@ -106,6 +106,14 @@ def require_same(start: State, after: State) -> None:
     outputs = {f"output{n}": term for n, term in enumerate(after)}
     for one, other in zip(expected, ran(lower(outputs, OPSET), outputs, arrays, OPSET), strict=True):
         np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-5)
+
+
+def test_the_weight_of_a_concatenation_is_split_for_its_linear_form() -> None:
+    rule = parse_rule("parts: concat(x, h, axis=-1) @ concat(w, r, axis=-2) => x @ w + h @ r for x[2], h[2], w[2], r[2]")
+    x, h, kernel = variable("x", (2, INPUTS)), variable("h", (2, WIDTH)), weight("k", INPUTS + WIDTH, 5)
+    first, last = cut(kernel, -2, 0, INPUTS), cut(kernel, -2, INPUTS, INPUTS + WIDTH)
+    form = LinearForms(RuleSet([rule])).form(apply("matmul", apply("concat", x, h, axis=-1), kernel))
+    assert form == apply("add", apply("matmul", x, first), apply("matmul", h, last))
 
 
 @pytest.mark.parametrize("gates", [two_products, one_product, products_of_gates])

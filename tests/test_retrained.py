@@ -27,6 +27,7 @@ from superopt.search.absorption import absorption
 from superopt.search.apply import PARTLY, State, Step, successors
 from superopt.search.backtracking import SearchResult
 from superopt.search.gate import Gate
+from superopt.search.recognition import recognized_rules
 from superopt.search.replay import StepReplay
 from superopt.search.reroll import reroll_recurrences
 from superopt.search.ruleset import RuleSet
@@ -325,6 +326,17 @@ def test_a_recurrence_is_found_again(rules: list[Rule], prepared: RuleSet) -> No
     assert replay.refusal(start, steps, after, gate(**known)) == ""
     forged = [Step(steps[0].rule, start, (apply("scale", start[0], factor=2),))]
     assert "not found again" in replay.refusal(start, forged, forged[0].replacements, gate(**known))
+
+
+def test_an_operator_is_recognized_again() -> None:
+    x = variable("x", (6, 16))
+    start: State = (apply("mul", x, apply("sigmoid", x)),)
+    (rule,) = recognized_rules(start, ["silu"])
+    after: State = (apply("silu", x),)
+    replay, known = StepReplay([]), {"x": ORDINARY_INPUT}
+    assert replay.refusal(start, [Step(rule.name, start, after)], after, gate(**known)) == ""
+    other: State = (apply("mul", x, apply("tanh", x)),)
+    assert replay.refusal(other, [Step(rule.name, other, after)], after, gate(**known)) != ""
 
 
 # ---------------------------------------------------------------- the command line

@@ -80,6 +80,12 @@ def test_real_attributes_are_of_both_signs_unless_forbidden() -> None:
     assert min(factors(drawn(f"{law} where a >= 0"))) >= 0
 
 
+def test_a_reciprocal_of_an_extent_is_exact() -> None:
+    law = "scale(x, factor=a) => scale(x, factor=a) for x[1] where a == 1 / x.shape[-1]"
+    instances = drawn(law, 20)
+    assert factors(instances) == [Fraction(1, i.shapes["x"][-1]) for i in instances]
+
+
 def test_sizes_of_a_variable_that_no_term_reads() -> None:
     law = "slice(y, axis=-1, start=0, stop=x.shape[-1]) => slice(y, axis=-1, start=0, stop=x.shape[-1]) for x[2], y[1]"
     assert all(i.shapes["x"][-1] <= i.shapes["y"][-1] for i in drawn(law, 20))

@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from onnx import helper
+from onnx import ModelProto, helper
 
 from superopt.algebra.dim_binding import DimBinding
 from superopt.budget import active_time
 from superopt.cost.measure import Clock
 from superopt.model.islands import Chart
 from superopt.model.load import load
+from superopt.policy import COMPARISON, SEARCH
 from superopt.rules.fp_flags import FpMode
 from superopt.runtime.session import Device
-from superopt.search.apply import State
+from superopt.search.apply import State, Step
 from superopt.search.backtracking import OUT_OF_TIME, Cost, SearchLimits, SearchResult
 from superopt.search.ruleset import RuleSet
 from superopt.search.segment_search import Batch, SegmentSearch, SegmentTask
@@ -109,3 +110,51 @@ def test_a_segment_is_left_as_it_is_where_a_stage_fails(clock: Clock, stage: str
     assert (gain.left, gain.found.steps) == ("RecursionError:", ())
     assert search.stages == STAGES[: STAGES.index(stage) + 1]
     assert Noted(clock).gain().found.stopped == "searched"
+
+
+class Sure(Clock):
+    """A clock on which every comparison of two models has the same answer."""
+
+    def __init__(self, *, faster: bool) -> None:
+        super().__init__(Device("cpu", 1))
+        self.faster = faster
+
+    def stands(self, before: ModelProto, after: ModelProto, predicted: float, least: float) -> bool:
+        del before, after, predicted, least
+        return self.faster
+
+
+class Lucky(Noted):
+    """A search that finds a state, equal to the start, that is faster by a given factor."""
+
+    def __init__(self, clock: Clock, seconds: float, factor: float) -> None:
+        super().__init__(clock)
+        self.seconds, self.factor = seconds, factor
+
+    def _find(self, batch: Batch, task: SegmentTask) -> SearchResult:
+        del batch
+        step = Step("same", task.start, task.start)
+        return SearchResult(task.start, (step,), self.seconds, self.seconds / self.factor, 1, "searched")
+
+
+LONG = 2 * COMPARISON.long_run_seconds
+TINY, SMALL, CLEAR = 1 + SEARCH.min_gain_share / 2, 1 + 2 * SEARCH.min_gain_share, SEARCH.clear_speedup_factor + 0.1
+
+
+@pytest.mark.parametrize(
+    ("seconds", "factor", "faster", "kept"),
+    [
+        (LONG, CLEAR, False, True),
+        (LONG, SMALL, False, False),
+        (LONG, SMALL, True, True),
+        (LONG, TINY, True, False),
+        (LONG / 4, CLEAR, False, False),
+        (LONG / 4, TINY, True, True),
+    ],
+)
+def test_a_long_run_is_timed_again_only_for_a_gain_that_is_in_doubt(
+    seconds: float, factor: float, *, faster: bool, kept: bool
+) -> None:
+    """Of a segment that takes long, a clear gain is accepted and a tiny one is not, whatever a second measurement would say."""
+    found = Lucky(Sure(faster=faster), seconds, factor).gain().found
+    assert (len(found.steps), found.after) == ((1, seconds / factor) if kept else (0, seconds))

@@ -290,6 +290,15 @@ def test_shapes_are_those_of_onnx_runtime(nodes: list[NodeProto], weights: list[
     assert compared >= 4
 
 
+@pytest.mark.parametrize(("scales", "assumed"), [((1.0, 1.0, 2.0, 3.0), False), ((1.0, 1.0, 1.5, 2.0), True)])
+def test_only_a_resize_by_a_fraction_assumes_something_of_its_sizes(scales: tuple[float, ...], *, assumed: bool) -> None:
+    factors = numpy_helper.from_array(np.array(scales, np.float32), "scales")
+    nodes = [node("Resize", ["x", "", "scales"], ["y"])]
+    views = Views(ir.from_proto(model(nodes, {"x": ["n", 3, "h", "w"]}, ["y"], [factors])))
+    assert views.values.shape(views.model.graph.outputs[0]) is not None
+    assert bool(views.values.assumptions) == assumed
+
+
 def test_an_input_that_is_also_an_output_keeps_its_shape() -> None:
     proto = model([node("Relu", ["x"], ["y"])], {"x": ["n", 8]}, ["y"], [])
     proto.graph.output.append(proto.graph.input[0])

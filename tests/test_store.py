@@ -221,6 +221,12 @@ def test_refuted_candidates_are_kept_once(tmp_path: Path) -> None:
     assert store.load_refuted(tmp_path / "nowhere") == {}
 
 
+def test_a_file_is_written_in_a_folder_that_does_not_exist_yet(tmp_path: Path) -> None:
+    path = tmp_path / "outer" / "inner" / "refuted.jsonl"
+    store.replace_store_file(path, "one line")
+    assert path.read_text() == "one line"
+
+
 def test_the_store_needs_no_z3() -> None:
     hidden = "import sys; sys.modules['z3'] = None; import superopt.rules.store"
     subprocess.run([sys.executable, "-c", hidden], check=True, cwd=Path(__file__).parent.parent)

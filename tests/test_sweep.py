@@ -13,6 +13,7 @@ from superopt.algebra.dim_binding import DimBinding, dimension
 from superopt.algebra.operators import apply
 from superopt.algebra.terms import Term, subterms, variable
 from superopt.budget import active_time
+from superopt.policy import SEARCH
 from superopt.rules.fp_flags import FpMode
 from superopt.rules.rule import parse_rules
 from superopt.rules.store import load_rules
@@ -26,7 +27,7 @@ from superopt.search.ruleset import RuleSet
 from superopt.search.schedule import gains, weight_elements
 from superopt.search.segment_search import SegmentTask
 from superopt.search.sweep import SWEPT, sweep
-from superopt.search.sweeper import Sweeper, Swept, _meets
+from superopt.search.sweeper import Sweeper, Swept, _is_hoisted, _meets
 from tests.justified_steps import apply_step as replayed
 from tests.justified_steps import is_justified_step
 from tests.operator_cases import evaluated
@@ -125,6 +126,24 @@ def test_what_computes_nothing_is_gone_after_a_sweep() -> None:
     rng = np.random.default_rng(0)
     arrays = {t.name: rng.standard_normal(t.sizes) for t in subterms(*start) if t.is_variable}
     np.testing.assert_allclose(evaluated(arrays, *swept.state), evaluated(arrays, *start), rtol=1e-12)
+
+
+def test_tidying_removes_moves_that_cancel_and_swaps_no_others() -> None:
+    """Not even where the moves cost less in the other order."""
+    rules = rules_of(
+        "swap: slice(transpose(x, perm=(-1, -2)), axis=-1, start=a, stop=b)"
+        " => transpose(slice(x, axis=-2, start=a, stop=b), perm=(-1, -2)) for x[2]",
+        "twice: transpose(transpose(x, perm=(-1, -2)), perm=(-1, -2)) => x for x[2]",
+    )
+    x = variable("x", (64, 16))
+    turned = apply("transpose", x, perm=(-1, -2))
+    cut = apply("slice", turned, axis=-1, start=0, stop=2)
+    (swapped,) = (match.replacements for match in rules.alone(cut, "swap"))
+    assert estimate(tuple(swapped)) < estimate((cut,))
+    sweeper = Sweeper(rules, estimate, math.inf, math.inf)
+    for start, steps in ((cut, []), (apply("tanh", apply("transpose", turned, perm=(-1, -2))), ["twice"])):
+        tidied = sweeper.tidied(Swept((start,), (), estimate((start,))))
+        assert [step.rule for step in tidied.steps] == steps
 
 
 def test_what_does_not_measure_faster_is_not_taken() -> None:
@@ -295,4 +314,15 @@ def test_a_slower_state_with_more_rejoined_slices_is_accepted_if_it_is_hardly_sl
     after = Swept((apply("relu", apply("concat", *parts, axis=-1)),), (), 1.0)
     assert _meets(before, after)
     assert not _meets(after, before)
+    assert _meets(before, replace(after, estimate=1.0 + SEARCH.min_estimated_gain_share))
     assert not _meets(before, replace(after, estimate=2.0))
+
+
+def test_a_state_is_hoisted_only_if_operators_that_move_elements_come_nearer_to_the_outputs() -> None:
+    moved = apply("transpose", x := variable("x", (4, 6)), perm=(-1, -2))
+    before = Swept((apply("relu", moved),), (), 1.0)
+    after = Swept((apply("transpose", apply("relu", x), perm=(-1, -2)),), (), 1.0)
+    assert _is_hoisted(before, after)
+    assert not _is_hoisted(before, before)
+    assert not _is_hoisted(after, before)
+    assert not _is_hoisted(before, replace(after, estimate=2.0))

@@ -218,7 +218,7 @@ def run_optimize(options: argparse.Namespace) -> int:
     require_distinct(reports, {"in.onnx": options.source, **argument_data_files("out.onnx", options.target)})
     for label, path in reports.items():
         if path is not None and is_output_data_file_name(options.target, path):
-            raise TargetError(f"{path}: cannot write: the name of the {label} file is reserved for data of {options.target}")
+            raise TargetError(f"{path}: cannot write the {label} file: the data file of {options.target} has this name")
     for path in filter(None, (options.target, options.json, options.certificate, options.html, options.svg)):
         require_writable(path)
     asked = optimize_options(options)
@@ -321,7 +321,7 @@ def run_replay(options: argparse.Namespace) -> int:
     require_distinct(reports, {"in.onnx": options.source, **argument_data_files("out.onnx", options.target)})
     for label, path in reports.items():
         if path is not None and is_output_data_file_name(options.target, path):
-            raise TargetError(f"{path}: cannot write: the name of the {label} file is reserved for data of {options.target}")
+            raise TargetError(f"{path}: cannot write the {label} file: the data file of {options.target} has this name")
     for path in filter(None, (options.target, options.certificate)):
         require_writable(path)
     with progress_listener() as listener:

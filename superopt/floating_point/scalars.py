@@ -202,7 +202,7 @@ class ScalarCode:
         return Summands(self, summands)
 
     def added(self, summands: Sequence[Scalar]) -> int:
-        """Emit the additions of the summands, from first to last, and return the number of the sum.
+        """Emit instructions that add the summands from first to last, and return the number of the last instruction.
 
         If the operator's kernel uses fused multiply-adds, products are added by fused multiply-adds.
         """

@@ -86,7 +86,7 @@ class RunFacts:
 
 
 def refused_improvements(outcomes: Sequence[ModelOutcome], searched: SearchedModel) -> dict[str, int]:
-    """Return a mapping from each reason why improvements were found but not used to the count of these improvements.
+    """Count the improvements that were found but not used, and return a mapping from the reason to the count.
 
     A candidate (a whole model) counts if it failed the check, or was not faster by more than the noise and the margin. An
     improvement of a part of the model counts if its weights are too large, or if it does not make the whole model faster.

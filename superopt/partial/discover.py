@@ -140,7 +140,7 @@ class _Bench:
         self._seen: dict[tuple[Term, bool], GeneralisedMutant | None] = {}
 
     def typical(self, count: int) -> list[FamilyDraw]:
-        """Return the program at `count` new random choices of sizes that satisfy the family's conditions `typical`."""
+        """Return `count` instances of the program at new random sizes that satisfy the conditions `typical` of the family."""
         return list(itertools.islice(self._typical, count))
 
     def first(self, terms: Sequence[Term], draw: FamilyDraw, *, conditional: bool) -> GeneralisedMutant | None:

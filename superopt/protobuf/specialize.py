@@ -161,7 +161,7 @@ def _require(graph: ir.Graph, same: Sequence[ir.Value], taken: set[str | None]) 
     tensors = (v for v in graph.outputs if isinstance(v.type, ir.TensorType) and v.producer() is not None)
     output = next((v for v in tensors if v.shape is not None and len(v.shape)), None)
     if output is None or output.shape is None:
-        raise ValueError("inputs cannot be fixed, because no output of the model has a declared rank of at least 1")
+        raise ValueError("cannot fix inputs to constant values: no output of the model has a declared rank of at least 1")
     name, rank = output.name, len(output.shape)
     output.name = _fresh(f"{name}.unchecked", taken)
     keeps, fails = (

@@ -81,7 +81,9 @@ class InputSource:
         return self._with(fitting[seed % len(fitting)] if fitting else {}, ports, seed, sizes)
 
     def drawn(self, ports: Sequence[Port], seed: int = 0, sizes: Mapping[str, int] | None = None) -> dict[str, Array]:
-        """Return random values for all inputs. If an example fits, its integers, booleans and strings are used instead.
+        """Return random values for all inputs.
+
+        If an example input has the same types and shapes, its integers, booleans and strings replace the random values.
 
         Raises:
             InvalidModelError: As `random_inputs`.

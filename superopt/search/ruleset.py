@@ -133,7 +133,10 @@ class RuleSet:
 
     @property
     def mutants(self) -> RuleSet:
-        """The rules that generalise mutants (cheaper terms in place of operators), as a separate rule set."""
+        """The rules that were generalised from mutants, as a separate rule set.
+
+        A mutant is a cheaper term that replaces an operator.
+        """
         return self._part("mutants", lambda: self._mutants)
 
     @property

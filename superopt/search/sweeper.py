@@ -250,7 +250,7 @@ class Sweeper:
         return Swept(state, (*swept.steps, *steps), self.estimate(state)) if steps else swept
 
     def _cancelling(self, state: State) -> Mapping[str, list[Match]]:
-        """Return, by the name of the rule, the matches at which applying the rule reduces the number of operators.
+        """Return the matches at which applying a rule reduces the number of operators, keyed by rule name.
 
         Only operators that move elements and have an operand that moves elements are matched, such as a slice of a transpose.
         """

@@ -59,7 +59,7 @@ def axis_of(host: Term, name: str, axis: int) -> int | None:
 
 
 def split(host: Term, name: str, axis: int) -> tuple[Term, Term] | None:
-    """Split `host`, the product of an application of the operator `name` and a constant vector along `axis`.
+    """Split `host` if it is the product of the operator `name` and a constant vector along `axis`.
 
     Return the application and the vector, or None if `host` is not such a product.
     """
