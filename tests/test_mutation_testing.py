@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import importlib.machinery
 import importlib.util
 import json
@@ -95,7 +96,7 @@ def test_packages_get_mutants_by_their_lines() -> None:
 
 def test_a_function_has_the_tests_that_call_it_the_fastest_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = "tests/test_match.py"
-    rows = {f"{file}::{t}": row for t, row in TRACED.items()} | {"tests/test_gone.py::e": [0.5, ["m.py:f"]]}
+    rows = {file: {"digest": "", "tests": {f"{file}::{t}": row for t, row in TRACED.items()}}}
     monkeypatch.setattr(MUTANTS, "TRACE", tmp_path / "trace.json")
     monkeypatch.setattr(MUTANTS, "FIRST_TESTS", 2)
     MUTANTS.TRACE.write_text(json.dumps(rows))
@@ -104,6 +105,15 @@ def test_a_function_has_the_tests_that_call_it_the_fastest_first(tmp_path: Path,
     found = [[[test[-1] for test in part] for part in MUTANTS.chosen(mutant)] for mutant in places]
     assert found == [[["b", "c"], ["a"]], [["b"]], [["b", "c"], ["a"]], [["b", "c"], ["a"]]]
     MUTANTS.tests_of.cache_clear()
+
+
+def test_test_files_that_are_traced_do_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = (ROOT / "tests").glob("test_*.py")
+    rows = {f"tests/{path.name}": {"digest": hashlib.sha256(path.read_bytes()).hexdigest(), "tests": {}} for path in paths}
+    monkeypatch.setattr(MUTANTS, "TRACE", tmp_path / "trace.json")
+    MUTANTS.TRACE.write_text(json.dumps(rows))
+    MUTANTS.trace_tests(1)
+    assert json.loads(MUTANTS.TRACE.read_text()) == rows
 
 
 def test_code_belongs_to_the_function_around_it() -> None:
