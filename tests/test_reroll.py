@@ -6,11 +6,16 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
+from onnx import numpy_helper
 
 from superopt.algebra.operators import apply
-from superopt.algebra.terms import Term, subterms, variable
+from superopt.algebra.terms import Term, subterms, variable, variables
+from superopt.model.islands import Charts
+from superopt.model.load import load
 from superopt.model.lower import lower
 from superopt.proof.verify import prove_rule
+from superopt.protobuf.nodes import lowered_model_proto
+from superopt.rules.fp_flags import FpMode
 from superopt.rules.rule import parse_rule
 from superopt.rules.store import load_rules
 from superopt.rules.verdict import Proved
@@ -20,6 +25,7 @@ from superopt.search.island import search_island
 from superopt.search.linear import LINEAR, LinearForms
 from superopt.search.reroll import reroll_recurrences
 from superopt.search.ruleset import RuleSet
+from superopt.search.segments import relower, whole_islands
 from superopt.speclib.recurrence import recurrences, stacked
 from tests.operator_cases import arrays_for, evaluated, ran
 
@@ -262,6 +268,22 @@ def test_zeros_as_the_first_state_belong_to_the_first_step(rules: RuleSet) -> No
     found = search_island(start, rules.within(LINEAR), estimate=count, measure=count, limits=None)
     assert not {"matmul", "sigmoid", "tanh"}.intersection(operators(found.outputs))
     assert operators(found.outputs).count("lstm") == 1
+
+
+@pytest.mark.parametrize("unrolled", [False, True])
+def test_only_a_part_without_a_recurrence_is_written_anew(unrolled: bool) -> None:
+    x, zeros = variable("x", (1, WIDTH)), apply("zeros", shape=(1, WIDTH))
+    steps = lstm(batch_first(4), zeros, zeros, products_of_gates)
+    outputs = {"y": steps[-1][0] if unrolled else apply("tanh", apply("relu", x))}
+    proto = lowered_model_proto(lower(outputs, OPSET), variables(*outputs.values()), outputs, OPSET, np.dtype(np.float32))
+    arrays = arrays_for(*outputs.values())
+    proto.graph.initializer.extend(numpy_helper.from_array(a, name) for name, a in arrays.items() if name != "x")
+    inputs = [value for value in proto.graph.input if value.name == "x"]
+    del proto.graph.input[:]
+    proto.graph.input.extend(inputs)
+    islands = whole_islands(Charts(FpMode.RELAXED).of(load(proto).model), {})
+    assert len(islands) == 1
+    assert len(relower(islands, load_rules(), FpMode.RELAXED)) == (0 if unrolled else 1)
 
 
 def gru(elements: Sequence[Term], h: Term, *, blended: bool) -> Term:

@@ -22,7 +22,7 @@ from superopt.search.backtracking import SearchResult
 from superopt.search.canonical import Canonical, canonical
 from superopt.search.gate import Gate
 from superopt.search.partition import windows
-from superopt.search.reroll import may_have_recurrence
+from superopt.search.reroll import may_have_recurrence, reroll_recurrences
 from superopt.search.ruleset import RuleSet
 from superopt.search.schedule import states
 from superopt.search.vanish import remove_vanishing
@@ -152,14 +152,17 @@ def relower(parts: Iterable[Segment], rules: Sequence[Rule], mode: FpMode = FpMo
 
     Applying the results to the model generates the nodes of the segments anew from these terms. A term is left out if a rule
     proves that it equals one of its operands, as for `x + zeros`. Terms are kept if leaving them out would merge sums that must
-    keep their rounding, or if the segment may have an unrolled recurrence, whose initial state may be zeros.
+    keep their rounding. Segments with an unrolled recurrence are left out: zeros as the initial state would become a weight, and
+    the first step would then differ from the other steps.
     """
     known, found = RuleSet(rules), list[Gain]()
     for part in parts:
         try:
             gate = gate_of([part], mode)
+            if may_have_recurrence(part.state) and reroll_recurrences(part.state, known.gated(gate))[1]:
+                continue
             state, steps = remove_vanishing(part.state, known.gated(gate))
-            if steps and (gate.rounds_otherwise(state) or may_have_recurrence(part.state)):
+            if steps and gate.rounds_otherwise(state):
                 state, steps = part.state, ()
         except Exception as error:  # noqa: BLE001
             failure(error)
