@@ -31,7 +31,7 @@ The packages are listed from the top layer to the bottom layer. A package import
 
 Modules below all packages, which every package may import:
 
-    `budget`: when a search must end: active time (without waiting), memory limits, requests to stop.
+    `budget`: the limits on the active time (time without waiting) and the memory of a search, and requests to stop.
     `worker_pool`: a process pool or Dask cluster for long jobs, with retries, and with results on disk for resuming a job.
     `files`: atomic file writes, output paths, names of data files, temporary folders of killed runs, superopt's cache folder.
     `errors`: every exception that superopt raises on purpose, each with its exit code, and the text of a failure as one line.

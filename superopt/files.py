@@ -356,7 +356,8 @@ def remove_scratch() -> None:
 def remove_leftovers(parent: Path, prefix: str) -> None:
     """Remove the temporary folders of killed runs in `parent` whose names start with `prefix`.
 
-    A killed run holds no lock on its folder. Data files that a killed save left without a model are removed too.
+    A killed run holds no lock on its folder. If a run was killed while it saved a model, it may also have left data files that
+    no model uses. Such data files are removed too.
     """
     with contextlib.suppress(OSError):
         for entry in list(os.scandir(parent)):

@@ -58,7 +58,7 @@ class Finished:
         self.found = 0
 
     def get(self, key: str) -> tuple[object] | None:
-        """Return the result stored under the key as the only element of a tuple, or None if no complete result is stored."""
+        """Return a tuple whose only element is the result for this key, or None if no complete result is stored."""
         if self.folder is None:
             return None
         try:

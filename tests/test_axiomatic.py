@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from superopt.algebra.operators import apply, registry
-from superopt.algebra.terms import Atom, Dim, Size, Sym, size, variable
+from superopt.algebra.terms import Atom, Dim, Size, Sym, size, subterms, variable
 from superopt.proof import verify
 from superopt.proof.axioms import saturate, standing
 from superopt.proof.axioms.axiomatic import prove_from_axioms
@@ -19,7 +19,7 @@ from superopt.proof.definedness import undefined_somewhere
 from superopt.proof.definitions.assumptions import Assumptions
 from superopt.proof.ledger import prove_axioms
 from superopt.proof.precondition import add_preconditions
-from superopt.rules.rule import Rule, axiom_law_names, axiom_laws, axioms, parse_rule, parse_rules
+from superopt.rules.rule import REGROUP, Rule, axiom_law_names, axiom_laws, axioms, parse_rule, parse_rules
 from superopt.rules.store import load
 from superopt.rules.verdict import Proved, Unknown
 
@@ -325,6 +325,17 @@ def test_stored_proofs_replay() -> None:
         verdict = replay_proof(stored.rule, stored.entry.instances)
         assert isinstance(verdict, Proved), stored.rule
         assert verdict.instances == stored.entry.instances
+
+
+def test_regrouping_states_the_shape_of_the_two_operands_alone() -> None:
+    laws = [law for name, law in axiom_laws().items() if name.endswith(f".{REGROUP}")]
+    assert laws
+    for law in laws:
+        for term in (
+            term for equation in law.equations for side in (*equation.left, *equation.right) for term in subterms(side)
+        ):
+            if term.args and all(arg.is_variable for arg in term.args):
+                assert term.shape == apply(term.op, *term.args).shape
 
 
 def test_the_laws_of_the_named_operators_are_proved_alone() -> None:

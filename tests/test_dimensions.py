@@ -257,6 +257,21 @@ def test_a_gather_of_a_scalar_position_removes_the_axis() -> None:
     assert terms == {"y": apply("reshape", picked, shape=(8,))}
 
 
+@pytest.mark.parametrize(
+    ("positions", "operators"),
+    [((0, 1), {"y": "slice"}), ((1, 0), {"y": "gather"}), ((-1, -2), {"y": "gather"}), ((1, 3), {"long": "concat"})],
+)
+def test_a_gather_of_positions_of_a_dynamic_axis_is_lifted_where_they_exist_at_all_sizes(
+    positions: tuple[int, ...], operators: dict[str, str]
+) -> None:
+    nodes = [
+        helper.make_node("Concat", ["x", "two_rows"], ["long"], axis=0),
+        helper.make_node("Gather", ["long", "positions"], ["y"]),
+    ]
+    terms = lifted(model(nodes, ["n", 8], [weight("two_rows", 2, 8), whole("positions", *positions)]))
+    assert {name: term.op for name, term in terms.items()} == operators
+
+
 def test_sums_are_told_apart_in_whatever_order_they_stand() -> None:
     nodes = [helper.make_node("MatMul", ["x", f"w{i}"], [f"m{i}"]) for i in range(4)] + [
         helper.make_node("Sum", [f"m{i}" for i in range(4)], ["y"])

@@ -18,7 +18,9 @@ import onnx_ir as ir
 import pytest
 
 from superopt.flows.export_rules import ExportedRules, export, export_function_pairs, onnxscript_module
-from superopt.model.functions import _changed
+from superopt.model.functions import _changed, sides_agree
+from superopt.policy import MODEL
+from superopt.protobuf.nodes import Lowered, NodeText
 from superopt.rules.rule import Rule, parse_rules
 from superopt.rules.store import load_rules
 from superopt.runtime.session import Device, Session
@@ -225,3 +227,12 @@ def test_inputs_are_changed_in_extents_ranks_and_order_but_keep_an_axis() -> Non
     assert {(2, 3), (1, 3), (3,), (3, 2)} <= changed
     assert () not in changed
     assert max(map(len, changed)) > 2
+
+
+def test_sides_that_differ_at_an_extent_of_one_disagree() -> None:
+    """The softmax of one number is 1, and that of several small integers is less in each place."""
+    zeros = Lowered((NodeText("Sub", ("x", "x"), ("out0",)),), {})
+    whole = Lowered((NodeText("Softmax", ("x",), ("s",), (("axis", -1),)), NodeText("Floor", ("s",), ("out0",))), {})
+    drawn = [{"x": (2,) * MODEL.max_pair_rank}]
+    assert sides_agree((zeros, zeros), drawn, 17, 0)
+    assert not sides_agree((zeros, whole), drawn, 17, 0)

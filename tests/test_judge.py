@@ -305,3 +305,10 @@ def test_random_mutants_are_judged_as_a_comparison_shows(seed: int) -> None:
     programs = Programs(seed)
     program = programs.program(1 + seed % 5)
     judged(program, programs.mutant(program), seed)
+
+
+@pytest.mark.parametrize("shape", [(), (1, 1), (4, 5)])
+def test_each_position_that_is_compared_counts_once(shape: tuple[int, ...]) -> None:
+    """A first position, and one step along each axis on which there is a next position."""
+    x = variable("x", shape)
+    assert judge(x, x).positions == 1 + sum(n > 1 for n in shape)

@@ -231,6 +231,12 @@ def test_windows_cut_where_one_value_crosses_and_cover_every_node() -> None:
     assert all(len(w) <= 9 for w in windows(nodes, reads, least=9, most=9, between=True))
 
 
+def test_windows_are_cut_where_the_fewest_values_cross_if_several_cross_everywhere() -> None:
+    nodes = [*range(12)]
+    reads = {node: ["a", "b", *([node - 1] if node not in (0, 4) else [])] for node in nodes}
+    assert windows(nodes, reads, least=2, most=6) == [(0, 1, 2, 3), (4, 5, 6, 7, 8, 9), (10, 11)]
+
+
 def test_a_rule_does_not_match_where_an_attribute_would_divide_by_zero() -> None:
     statement = parse_statement("reciprocal(scale(x, factor=a)) => scale(reciprocal(x), factor=1 / a)  for x[2]")
     pattern = Pattern.of(equation_at_ranks(statement, {"x": 2}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from superopt.algebra.terms import Term, variable
 from superopt.algebra.value_analysis import ORDINARY_INPUT, UNBOUNDED, Facts
 from superopt.cli import main as cli
 from superopt.flows.verify import verify
+from superopt.partial.families import MUTANTS
 from superopt.rules.fp_flags import FpFlag, FpMode
 from superopt.rules.rule import Rule, parse_rule
 from superopt.rules.store import load_rules
@@ -283,6 +285,26 @@ def test_a_mutant_is_judged_again() -> None:
     assert replay.refusal(start, [Step(name, start, right)], right, gate(**known)) == ""
     assert "wrong" in replay.refusal(start, [Step(name, start, wrong)], wrong, gate(**known))
     assert "permit" in replay.refusal(start, [Step(name, start, right)], right, gate(**known | {"w": UNBOUNDED}))
+
+
+@pytest.mark.parametrize(("family", "repeated"), [(MUTANTS, True), ("matrix", False)])
+def test_a_mutant_of_one_operator_needs_only_bounded_operands(family: str, *, repeated: bool) -> None:
+    """The sign of a zero matters here, so that other rules which may change it are not permitted."""
+    stated = parse_rule(
+        "turned: x @ y => transpose(transpose(y, perm=(-1, -2)) @ transpose(x, perm=(-1, -2)), perm=(-1, -2)) for x[2], y[2]"
+    )
+    replay = StepReplay([replace(stated, family=family, flags=frozenset({FpFlag.NSZ}))])
+    x, w = variable("x", (5, 4)), variable("w", (4, 6), constant=True)
+    start = (apply("matmul", x, w),)
+    after = (apply("transpose", apply("matmul", *(apply("transpose", t, perm=(-1, -2)) for t in (w, x))), perm=(-1, -2)),)
+
+    def refusal(weights: Facts) -> str:
+        facts = {"x": ORDINARY_INPUT, "w": weights}
+        signed = Gate(FpMode.RELAXED, facts, absorption, strict=False, signed_zeros=True)
+        return replay.refusal(start, [Step("turned", start, after)], after, signed)
+
+    assert (refusal(Facts(-1.0, 1.0)) == "") == repeated
+    assert "does not permit" in refusal(UNBOUNDED)
 
 
 def test_padding_is_found_again(rules: list[Rule], prepared: RuleSet) -> None:

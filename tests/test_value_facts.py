@@ -7,8 +7,9 @@ import pytest
 
 from superopt.algebra.evaluate import Floats, evaluate_terms
 from superopt.algebra.operators import apply
-from superopt.algebra.terms import Term, variable, variables
+from superopt.algebra.terms import Dim, Term, size, variable, variables
 from superopt.algebra.value_analysis import ORDINARY_INPUT, UNBOUNDED, UNKNOWN, Facts, facts_of
+from superopt.model.facts import folded_literal_facts
 from superopt.policy import MODEL
 from tests.operator_cases import WITH_OPERANDS, concrete, forms
 
@@ -92,3 +93,10 @@ def test_infinities_make_a_softmax_doubtful_and_a_comparison_does_not_pass_them_
     assert not facts_of(finite, known).ordinary
     assert facts_of(apply("mul", X, C), {"x": UNBOUNDED, "c": Facts(0.0, 1.0)}).nan
     assert not facts_of(apply("mul", X, C), {"x": UNBOUNDED, "c": Facts(1.0, 2.0, zero=False)}).nan
+
+
+def test_facts_of_literals_are_the_extremes_of_their_elements() -> None:
+    numbers = apply("concat", apply("scale", ONES, factor=-3), apply("scale", ONES, factor=2), axis=-1)
+    found = folded_literal_facts(numbers)
+    assert (found.low, found.high, found.zero) == (-3.0, 2.0, False)
+    assert folded_literal_facts(apply("ones", shape=(size(Dim("n", 0)),))) == UNKNOWN

@@ -10,7 +10,7 @@ import pytest
 from superopt.policy import PROCESS
 from superopt.proof.axioms.standing import axiom_verdict
 from superopt.proof.definitions.arithmetic import z3_solver_version
-from superopt.proof.ledger import LedgerRow, axiom_proof_entry, prove_store
+from superopt.proof.ledger import LedgerRow, axiom_proof_entry, prove_store, sample_store
 from superopt.proof.verify import prove_rule
 from superopt.rules.rule import Rule, axiom_laws, parse_rule, parse_rules
 from superopt.rules.store import BOUNDED, LedgerEntry, entry_of, load, load_axioms, write_axioms, write_family
@@ -86,6 +86,13 @@ def test_every_stored_rule_is_proved_again(folder: Path, fresh: bool) -> None:
         assert isinstance(row.verdict, Proved)
         if loaded.entry.kind == "axioms":
             assert set(row.verdict.instances) == set(loaded.entry.instances)
+
+
+def test_sides_are_compared_at_the_wanted_number_of_instances(folder: Path) -> None:
+    sampled = list(sample_store(instances=4, folder=folder))
+    assert [(one.name, one.family, one.instances, one.mismatch) for one in sampled] == [
+        (rule.name, "matrix", 4, None) for rule in RULES
+    ]
 
 
 def test_other_processes_prove_the_same_in_the_same_order(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

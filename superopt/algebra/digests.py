@@ -238,7 +238,11 @@ class _Code:
 
 
 def _bound(node: ast.stmt) -> list[str]:
-    """Return the names that a definition or an assignment to names binds. For any other statement, the list is empty."""
+    """Return the names that the statement binds.
+
+    A function or class definition binds its own name. An assignment binds its targets if all targets are names. For any other
+    statement, the list is empty.
+    """
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return [node.name]
     targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]

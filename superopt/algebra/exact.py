@@ -1,15 +1,16 @@
 """Exact arithmetic for testing equations: a value is a real number with residues in a chain of prime fields.
 
 A value is a real part, which decides order, and one residue in each of the fields Z/P, Z/Q and Z/R, where P = 2Q + 1 and Q = 2R
-+ 1. Sums, products and quotients are exact in every field. The exponential maps a residue v of one field to the residue g**v of
-the field above, so exp(x + y) = exp(x) * exp(y) holds. The logarithm is the inverse of the exponential and maps to the field
-below. A residue that an operation cannot compute is lost (NaN), and so is every residue that depends on it. Two values count as
-equal if their residues in one chosen field are equal.
++ 1. Sums, products and quotients are exact in every field. The exponential maps a residue v in Z/Q to the residue g**v in Z/P,
+and a residue v in Z/R to the residue g**v in Z/Q, so exp(x + y) = exp(x) * exp(y) holds. The logarithm is the inverse of the
+exponential: it maps a residue in Z/P to a residue in Z/Q, and a residue in Z/Q to a residue in Z/R. A residue that an operation
+cannot compute is lost (NaN), and so is every residue that depends on it. Two values count as equal if their residues in one
+chosen field are equal.
 
 A number whose prime factors are at most 11 is a square in each field if it is positive, and a non-square if it is negative.
-Random inputs have the same property. The root is a multiplicative function s on residues with s(a)**2 = a for each square a.
-The sum of two squares may be a non-square. For a non-square a, s(a)**2 is not a. In a `strict` domain, the root of a non-square
-is lost.
+Random inputs have the same property. The root is a multiplicative function s on residues with s(v)**2 = v for each square v.
+The sum of two squares may be a non-square. If v is a non-square, then s(v)**2 differs from v. If `strict` is True, the domain
+computes NaN as the root of a non-square.
 """
 
 from __future__ import annotations
@@ -111,10 +112,11 @@ def inverses(field: int) -> Array:
 
 @functools.cache
 def roots(field: int) -> Array:
-    """Return a table with a square root of each residue r or of -r, in prime field number `field` of `CHAIN`.
+    """Return a table of square roots in a prime field. The entry for a residue r is a square root of r or of -r.
 
-    Either r or -r has square roots. The entry for r is the square root that is itself a square. The table is a function s with
-    s(a b) = s(a) s(b) for all a and b, and s(a)**2 = a for squares a.
+    `field` is the index of the field's prime in `CHAIN`. If r is not 0, exactly one of r and -r has square roots. The entry for
+    r is the square root that is itself a square. The table is a function s with s(r * t) = s(r) * s(t) for all residues r and
+    t, and s(r)**2 = r for each square r.
     """
     modulus = CHAIN[field]
     found = _powers(modulus, np.arange(modulus), (modulus + 1) // 4)
@@ -123,9 +125,10 @@ def roots(field: int) -> Array:
 
 @functools.cache
 def exponentials(field: int) -> Array:
-    """Return a table with `g ** e`, in field number `field` of `CHAIN`, for each residue e of the next smaller field.
+    """Return a table of the powers `g ** e` modulo the prime `CHAIN[field]`. The exponent e ranges over the residues modulo the
+    prime `CHAIN[field + 1]`.
 
-    The number g is `BASE`, whose powers are the nonzero squares of the field.
+    The number g is `BASE`, whose powers are the nonzero squares modulo `CHAIN[field]`.
     """
     modulus, order = CHAIN[field], CHAIN[field + 1]
     powers = np.ones(1, dtype=np.int64)
@@ -151,10 +154,10 @@ def logarithms(field: int) -> Array:
 
 @functools.cache
 def keyed(function: str, field: int) -> Array:
-    """Return a table of a random odd function on the residues of field number `field` of `CHAIN`.
+    """Return a random function f on the residues of a prime field, as a table. The function is odd: f(-r) = -f(r).
 
-    The table replaces the function named `function`. Like this function, the table is odd. The table shares no other property
-    with the function.
+    `field` is the index of the field's prime in `CHAIN`. The table replaces the function named `function`, which is also odd.
+    The two functions have no other property in common.
     """
     modulus = CHAIN[field]
     rng = np.random.default_rng([field, *function.encode()])
@@ -320,7 +323,7 @@ class Fields:
     def _unless_doubtful(self, v: Array, found: Array, shift: int = 0) -> Array:
         """In a strict domain, set residues of the result `found` to NaN where the argument `v` has a non-square residue.
 
-        `shift` is the distance in `CHAIN` from the field of the argument's residue to the field of the result's residue.
+        A residue of the argument modulo `CHAIN[k]` determines the residue of the result modulo `CHAIN[k + shift]`.
         """
         if self.strict:
             for k in range(self.length - shift):
@@ -385,7 +388,7 @@ def drawn(
     """Return random values of shape (*shape, 1 + fields): a real part and one residue per field.
 
     Real parts have both signs or, if `positive` is True, are all positive. A residue is a square if the real part is positive,
-    and a non-square otherwise. A share of about `recurring` of the values is taken from a few small numbers instead, so that
+    and a non-square otherwise. Each value is replaced, with probability `recurring`, by one of a few small numbers, so that
     equal values occur.
     """
     real = 4.0 - 4.0 * rng.random(shape)

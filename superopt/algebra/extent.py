@@ -464,7 +464,9 @@ def disjunction(*parts: Cond) -> Cond:
 
 
 def parts_of(condition: Cond) -> tuple[Cond, ...]:
-    """Return the parts of a conjunction. True has no parts. Any other condition is its own only part."""
+    """Return the conditions whose conjunction is `condition`. For True, the tuple is empty. For a condition that is not a
+    conjunction, the tuple contains only this condition.
+    """
     return condition.parts if isinstance(condition, AllOf) else () if condition is True else (condition,)
 
 

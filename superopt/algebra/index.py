@@ -172,7 +172,7 @@ def maximum(extent: Extent, body: Callable[[Index], Value]) -> Value:
 
 
 def select(condition: Condition, then: Value, other: Value) -> Value:
-    """Return `then` where the condition on indices holds, and `other` elsewhere.
+    """Return a value that equals the value `then` if the condition on indices holds, and equals the value `other` otherwise.
 
     The value that is not selected may read out of bounds.
     """

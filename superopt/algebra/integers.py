@@ -16,8 +16,9 @@ The API:
   its atoms.
 
 "All sizes" means: every `Dim` is an integer of at least `least` (0 or 1). Data-dependent sizes, whose names begin with "?", are
-at least 0. Every `Sym` is any integer. Proofs use linear arithmetic over monomials (Fourier-Motzkin elimination with integer
-tightening), and case splits over conditions and residues. Sampled sizes are never used to prove a condition.
+at least 0. A `Sym` may be any integer, also a negative one. Proofs use linear arithmetic over monomials (Fourier-Motzkin
+elimination with integer tightening), and case splits over conditions and residues. Sampled sizes are never used to prove a
+condition.
 """
 
 from __future__ import annotations
@@ -95,7 +96,9 @@ def indicator(condition: Cond, least: int = 0) -> Extent:
 
 
 def choose(condition: Cond, then: Extent, other: Extent, least: int = 0) -> Extent:
-    """Return the expression that equals `then` where the condition holds and `other` elsewhere."""
+    """Return an expression that equals the expression `then` if the condition holds, and equals the expression `other`
+    otherwise.
+    """
     return normal(other + indicator(condition, least) * (then - other), least) if then != other else then
 
 
@@ -394,9 +397,8 @@ class _Refutation:
         return True
 
     def _by_residues(self, facts: tuple[Compare, ...]) -> bool:
-        """Return whether the facts are refuted in each residue class of the dimensions and unknown integers (`Sym`).
-
-        The modulus of a dimension or unknown integer is the least common multiple of the divisors of quotients that contain it.
+        """Return whether the facts are refuted in each residue class of the dimensions and unknown integers (`Sym`). `_moduli`
+        chooses the modulus of each residue class.
         """
         moduli: dict[Atom, int] = {}
         for fact in facts:
@@ -424,8 +426,9 @@ def _is_plain(bracket: Indicator) -> bool:
 def _moduli(extent: Extent, factor: int, found: dict[Atom, int]) -> None:
     """Update `found` with the modulus of each dimension and unknown integer (`Sym`) in the expression.
 
-    The modulus is the least common multiple of the divisors of all quotients that contain the dimension or integer. If the
-    expression is itself inside quotients, `factor` is the product of their divisors.
+    For example, if the dimension n occurs in n // 4 and in n // 6, its modulus is 12, the least common multiple of 4 and 6. In
+    nested quotients such as (n // 4) // 6, the divisors are multiplied. If the expression `extent` is part of the dividend of
+    quotients, `factor` is the product of the divisors of these quotients.
     """
     for monomial, _ in terms_of(extent):
         for atom in monomial:
@@ -507,7 +510,7 @@ def _row(extent: Extent) -> Row:
 
 
 def _bound(rows: list[Row], equations: list[Row]) -> None:
-    """Add to `rows` inequalities that hold for all values of the monomials in `rows` and `equations`.
+    """Append further inequalities to `rows`. They hold for all values of the monomials in `rows` and `equations`.
 
     For example, `a * b >= 0` holds if neither a nor b can be negative, and `a * b >= b` holds if in addition a is at least 1.
     """

@@ -140,7 +140,7 @@ class Emit(Protocol):
         """Return the name of an int64 tensor with the elements of `term`, which are indices along an axis of size `extent`.
 
         Raises:
-            ShapeError: The term is constant, and an element is not an index along such an axis.
+            ShapeError: The term is constant, and an element is out of bounds for an axis of size `extent`.
         """
 
     def nested(self, term: Term) -> list[Term]:
@@ -200,8 +200,9 @@ class Operator:
             elements with a different routine.
         absolute_error: Whether ONNX Runtime's kernel keeps only the absolute error small, so that a tiny result may become 0.
         domain: The inputs on which the operator is tested: `REAL`, or `POSITIVE` if the operator is NaN for other inputs.
-        rounding: For an operator that is a fast algorithm for another operator, a function of the attributes. The function
-            returns the typical ratio of the rounding error of the fast algorithm to the rounding error of the other operator.
+        rounding: None, unless the operator is a fast algorithm for a simpler operator. In this case, a function that computes a
+            number from the attributes: the typical rounding error of the fast algorithm, divided by the typical rounding error
+            of the simpler operator.
         digest: A hash of the definition and the axioms (`superopt.algebra.digests`).
     """
 
@@ -312,7 +313,8 @@ def _load(path: Path, digest: str) -> Operator:
 
 
 def _definition(name: str, signature: Sequence[inspect.Parameter], composite: str) -> str:
-    """Return the axiom that an operator equals the term `composite`, as a line for the text AXIOMS of a file in specs/.
+    """Return an axiom as one line of text, in the notation of the constant AXIOMS of a file in specs/. The axiom states that an
+    operator equals the term `composite`.
 
     Return an empty text if `signature` or `composite` is empty.
     """

@@ -35,8 +35,8 @@ def _is_plain(condition: Cond) -> bool:
 def _at_least_zero(extent: Extent) -> bool:
     """Return whether the signs of the coefficients show that the polynomial is at least 0.
 
-    Each dimension n is replaced by n + 1, where the new n is at least 0. After this replacement, the polynomial is at least 0
-    if no coefficient is negative and no atom can be negative.
+    A dimension n is at least 1, so n = m + 1 for an integer m that is at least 0. This sum is substituted for each dimension.
+    After the substitution, the polynomial is at least 0 if no coefficient is negative and no atom can be negative.
     """
     above = substitute(extent, lambda atom: size(atom) + 1 if isinstance(atom, Dim) else None)
     if not isinstance(above, Size):

@@ -9,8 +9,8 @@ The analysis makes two assumptions, which reports and certificates state (`ASSUM
 
 - An input that cannot be an attention mask is ordinary: each element's magnitude is at most `MODEL.max_ordinary_magnitude`.
 - A value is also ordinary if the original model computes the value from ordinary values by sums, products, roots, and quotients
-  whose divisor cannot be 0. An exponential is not assumed to be ordinary. Its bounds follow only from the interval of its
-  argument.
+  whose divisor cannot be 0. The analysis does not assume that the magnitude of an exponential is at most this limit. The bounds
+  of an exponential follow only from the interval of its argument.
 """
 
 # ruff: noqa: ARG002 (the methods are those of every interpretation)
@@ -52,8 +52,8 @@ class Facts:
         zero: Whether an element may be 0 in real arithmetic.
         defined: Whether every element is defined in real arithmetic.
         nan: Whether an element may be NaN in IEEE arithmetic.
-        sure: Whether all other attributes are true even if an input contains NaN or an infinity. `sure` is True if the tensor
-            depends on floating-point inputs only through comparisons, or not at all.
+        sure: Whether the other attributes are also correct for inputs with NaN or infinite elements. `sure` is True if the
+            tensor depends on floating-point inputs only through comparisons, or not at all.
     """
 
     low: float = -math.inf
@@ -73,8 +73,9 @@ class Facts:
     def large_signs(self, *, constant: bool, ordinary: float = MODEL.max_ordinary_magnitude) -> set[int]:
         """Return the signs of the elements that are larger in magnitude than ordinary inputs.
 
-        If the tensor is constant, a sign is returned if some element has this sign and a magnitude above `ordinary`. Otherwise,
-        a sign is returned only if all elements are large and have this sign.
+        If the tensor is constant and defined, the result contains the sign of each element whose magnitude is greater than the
+        limit `ordinary`. Otherwise, the result contains a sign only if all elements have this sign and are finite and larger in
+        magnitude than ordinary inputs.
         """
         if not constant or not self.defined:
             return {self.large_sign} - {0}

@@ -1,4 +1,4 @@
-"""Child processes in which ONNX Runtime loads and runs models on trial. If ONNX Runtime crashes, only the child process ends.
+"""Child processes in which ONNX Runtime tries to load and run models. If ONNX Runtime crashes, only the child process ends.
 
 The package may import `superopt.protobuf` and the packages below it. `superopt.runtime` and `superopt.verification` use this
 package.

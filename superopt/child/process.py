@@ -1,4 +1,4 @@
-"""Child processes in which models are loaded and run on trial.
+"""Child processes in which ONNX Runtime tries to load and run models.
 
 If ONNX Runtime crashes on a model, only the child process ends.
 """
@@ -182,8 +182,8 @@ def reuse_child(program: Path = PROGRAM) -> Iterator[None]:
 def child() -> Iterator[Child]:
     """Provide a child process in which a model can be loaded.
 
-    Inside a `reuse_child` context, the child process is shared. Outside, a new child process is started, and ends with the
-    context.
+    Inside a `reuse_child` context, the child process is shared. Outside such a context, a new child process is started. The new
+    process ends when the context of `child` ends.
 
     Raises:
         OSError: No process can be started.

@@ -1,7 +1,8 @@
 """The program of a child process: load models in ONNX Runtime and run them, so that a crash ends only the child process.
 
 The program imports nothing from superopt, because importing superopt takes longer than loading most models. The only argument
-of the program is the file descriptor of a connection to the parent process. Requests and answers are pickled tuples:
+of the program is the file descriptor of a connection to the parent process. Requests and answers are pickled tuples. Each line
+shows a request, an arrow, and the possible answers:
 
     ("load", source, folder, threads, without, optimized)  ->  ("done", [(name, type, shape), ...]) or ("failed", message)
     ("run", feeds)                                         ->  ("done", bytes) or ("failed", message)

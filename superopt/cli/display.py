@@ -89,7 +89,10 @@ class RunState:
 
 
 def _with_search_of(progress: Progress, before: Progress, seconds: float) -> Progress:
-    """Return the progress with the search state of the earlier report `before`, with `seconds` added to its search time."""
+    """Return a copy of `progress` with the search state of the earlier report `before`.
+
+    The search time in the copy is longer by the argument `seconds`. If `before` has no search state, the result is `progress`.
+    """
     search = before.search
     return progress if search is None else replace(progress, search=replace(search, seconds=search.seconds + seconds))
 
@@ -135,7 +138,7 @@ def lines(print_line: Callable[[object], None]) -> Iterator[Listener]:
 
 @contextmanager
 def panel(console: Console, title: str, is_stopping: Callable[[], bool]) -> Iterator[Listener]:
-    """Yield a listener that updates a panel in the terminal, which disappears at the end.
+    """Yield a listener that updates a panel in the terminal. The panel disappears when the context ends.
 
     `is_stopping` returns whether a signal asked the run to stop.
     """

@@ -454,7 +454,7 @@ def run_profile(options: argparse.Namespace) -> int:
 
 
 def run_verify(options: argparse.Namespace) -> int:
-    """Run `superopt verify`: print which rewrite steps were verified and in which way, and the verdict.
+    """Run `superopt verify`: print the verified rewrite steps, the way in which each step was verified, and the verdict.
 
     Raises:
         CertificateError: Some part of the certificate cannot be verified.
@@ -524,9 +524,10 @@ def run_generate(options: argparse.Namespace) -> int:
 
 
 def command_rule_files(folder: Path | None = None) -> dict[str, Path]:
-    """Return a mapping from descriptions for error messages to the files of rules and proofs in the folder.
+    """Return a mapping from a description of each file in the folder to the path of the file.
 
-    If `folder` is None, superopt's own folder is used.
+    The files contain rules and proofs. The descriptions are used in error messages. If `folder` is None, superopt's own folder
+    is used.
     """
     stored = (substitutions_folder() if folder is None else folder).rglob("*")
     return {f"the stored {file.name}": file for file in stored if file.is_file()}

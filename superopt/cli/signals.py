@@ -28,7 +28,8 @@ class Signals:
 
     At first, a signal raises `Interrupted`. After a call of `defer`, the first signal sets the event `stop` instead, so that
     the search ends with its best result. Afterwards, `Interrupted` is raised if another signal arrives, or if the command has
-    not begun to save within `PROCESS.grace_seconds`. Once the result is being written to its place, signals are ignored.
+    not begun to save within `PROCESS.grace_seconds`. As soon as the command begins to replace the output file with the result,
+    signals are ignored.
     """
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ Predicted times:
     `demand`: the number of operations of a node in an optimized graph, and the number of bytes that the node moves.
     `roofline`: a device's rates of arithmetic and memory, and the lower bound on a node's time from its demand.
     `calibrate`: measures the roofline of a device with models of one operator.
-    `device_profile`: the file of a device's roofline and node times: build, write and read.
+    `device_profile`: builds, writes and reads the file that contains a device's roofline and node times.
     `prices`: the time of one node on a device that is known only by its profile: a measured or predicted time.
     `forecast`: the time of a whole model, and the speedup of a candidate, on a device that is not present.
 """

@@ -1,4 +1,4 @@
-"""Calibration of a device's roofline. Timing models that each contain one operator gives the device's rates within seconds."""
+"""Calibration of a device's roofline. The device's rates are found within seconds, by timing models of one operator each."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ The size exceeds the weights of any model. So on a GPU, no node is timed cold, t
 def calibrate_roofline(clock: Clock) -> Roofline:
     """Return the roofline (rates of arithmetic and memory traffic) of the clock's device, from the clock's cache if possible.
 
-    The times of the calibration models are not cached, because the roofline's error is estimated from cached times. The error
-    would seem too small if it included the models from which the roofline is made.
+    The times of the calibration models are not cached, because the roofline's error is estimated from cached times. The
+    roofline is fitted to the calibration models, so their times would make the error seem too small.
 
     Raises:
         InvalidModelError: ONNX Runtime cannot run one of the models on the device.

@@ -1,4 +1,4 @@
-"""The first run of a model, which shows whether the model runs on random inputs and whether its nodes are short."""
+"""The first run of a model. It shows whether the model runs on random inputs, and whether the nodes have short run times."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def cached_first_run(
     The time budget of a search may depend on this result. With the cache, a repeated search gets the same time budget.
 
     Raises:
-        DimensionError, InvalidModelError, RuntimeDiedError: as `first_run`.
+        DimensionError, InvalidModelError, RuntimeDiedError: See `first_run`.
     """
     about: list[Json] = ["first run", device.identity, [sizing.numbers for sizing in sizings], source.digest, chosen]
     record, _ = cached_result(
@@ -153,7 +153,7 @@ def _in_child(
     if the result would not be valid for this process, for example because the device is not the CPU.
 
     Raises:
-        InvalidModelError, RuntimeDiedError, TimeoutError: as `Child.load`.
+        InvalidModelError, RuntimeDiedError, TimeoutError: See `Child.load`.
     """
     try:
         with child() as process, closing(TrialSession(process, original, device)) as session:

@@ -133,7 +133,7 @@ class ForecastClock(Clock):
 
     @property
     def overhead(self) -> tuple[float, float]:
-        """The seconds that a run of any model takes in addition to its nodes, and the seconds of a node with one element."""
+        """A pair: the fixed overhead of a run in seconds, and the time of a node with one element in seconds."""
         return self.roofline.call, self.roofline.node
 
     def warm(self) -> ForecastClock:
@@ -152,7 +152,7 @@ class ForecastClock(Clock):
         """Return the predicted seconds of one run of the model. `reference` has no effect on predicted times.
 
         Raises:
-            InvalidModelError: as `seconds`.
+            InvalidModelError: See `ForecastClock.seconds`.
         """
         return self.seconds(model)
 
@@ -174,7 +174,8 @@ class ForecastClock(Clock):
         `sizes` contains the sizes of the model's dynamic dimensions.
 
         Raises:
-            InvalidModelError: as `seconds`, or a node has a body (nested graph). The number of runs of a body is not known.
+            InvalidModelError: ONNX Runtime cannot load the model, the shape of a value cannot be determined, or a node has a
+                body (nested graph). The number of runs of a body is not known.
         """
         return self._planned(self.kernels(model, sizes))
 
@@ -230,7 +231,7 @@ def forecast_everywhere(
     """Return the forecasts for the original and the candidate at all given sizes of the dynamic dimensions.
 
     Raises:
-        InvalidModelError: as `ForecastClock.plan`.
+        InvalidModelError: See `ForecastClock.plan`.
     """
     return Forecasts(tuple((s, forecast(clock.plan(original, s.numbers), clock.plan(candidate, s.numbers))) for s in sizings))
 

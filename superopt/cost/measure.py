@@ -112,7 +112,7 @@ class Clock:
         method returns the same result as `seconds`.
 
         Raises:
-            InvalidModelError: as `seconds`.
+            InvalidModelError: See `Clock.seconds`.
         """
         if not self.together:
             return self.seconds(model)
@@ -134,9 +134,9 @@ class Clock:
     def stands(self, before: ModelProto, after: ModelProto, predicted: float, least: float) -> bool:
         """Time both whole models alternately, and return whether the times confirm that the second model is faster.
 
-        If this clock times single nodes, the speedup estimated from `predicted` and these times must exceed `1 + least`. If
-        this clock times whole graphs (`together`), the measured gain must exceed the noise. If the weights do not fit into the
-        processor's caches, the weights are in no cache when a run starts.
+        If `together` is False, the speedup that is estimated from `predicted` and these times must exceed `1 + least`. If
+        `together` is True, the measured gain must exceed the noise. If the weights do not fit into the processor's caches, the
+        weights are in no cache when a run starts.
 
         Args:
             before: the first model.
@@ -182,7 +182,8 @@ class Clock:
         Nodes that move no elements, such as Reshape, are left out. The model must have no dynamic dimensions.
 
         Raises:
-            InvalidModelError: as `kernels`, or one of the nodes cannot be run in isolation.
+            InvalidModelError: ONNX Runtime cannot load the model or run one of its nodes in isolation, or the shape of a value
+                cannot be determined.
         """
         kernels = [kernel for kernel in self.kernels(model) if kernel.node.op_type not in VIEWS]
         return len(kernels), sum(self.net(self.timing(kernel).seconds) for kernel in kernels)
@@ -240,7 +241,7 @@ class Clock:
 
     @property
     def overhead(self) -> tuple[float, float]:
-        """The seconds that a run of any model takes in addition to its nodes, and the seconds of a node with one element."""
+        """A pair: the fixed overhead of a run in seconds, and the time of a node with one element in seconds."""
         if self._overhead is None:
             call, node = json_list(self.cache.kept(["overhead", self._identity], self._measured_overhead))
             self._overhead = json_number(call), json_number(node)
@@ -313,9 +314,9 @@ def _believed(predicted: float, found: Comparison) -> float:
 
 
 def _ratio(one: Bound, other: Bound, more: int = 1) -> float:
-    """Return the time of `one` divided by the time of `other`: the median over `more * COST.segment_turn_count` rounds.
+    """Time two sessions in turn, and return the ratio of their run times (the first divided by the second).
 
-    A round times each of the two sessions once.
+    The ratio is the median over `more * COST.segment_turn_count` rounds. A round times each of the two sessions once.
     """
     with one.alone():
         runs = max(
@@ -391,7 +392,7 @@ def _value_digest(tensor: TensorProto) -> str:
 
 
 def _chain(length: int, device: Device) -> Bound:
-    """Return a session of a chain of `length` copies of a node with one element, ready to be timed."""
+    """Load a model of `length` consecutive Neg nodes on one element. Return the session with its input bound."""
     names = [f"v{i}" for i in range(length + 1)]
     nodes = [helper.make_node("Neg", [a], [b]) for a, b in itertools.pairwise(names)]
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in (names[0], names[-1])]

@@ -46,7 +46,8 @@ class Price:
     def doubt(self, sigmas: float) -> float:
         """Return the seconds by which the predicted time may be too low if the error is `sigmas` standard deviations.
 
-        A negative `sigmas` gives a negative result. Its magnitude is the seconds by which the predicted time may be too high.
+        If `sigmas` is negative, the result is negative. Its magnitude is the seconds by which the predicted time may be too
+        high.
         """
         return self.seconds * math.expm1(sigmas * self.error)
 
@@ -87,8 +88,9 @@ class Prices:
     def unseen_error(self) -> float:
         """The error that is assumed for the roofline's estimate of an operator without nodes in the profile.
 
-        The error is the logarithm of the true time divided by the estimate. For 68 percent of the operators in the profile, the
-        average error of the roofline is at most the assumed error. The assumed error is at least `COST.unknown_operator_error`.
+        The error is log(t / e), where t is the true time and e is the estimate. For 68 percent of the operators in the profile,
+        the average error of the roofline is at most the assumed error. The assumed error is at least
+        `COST.unknown_operator_error`.
         """
         means = [abs(float(self._off[numbers].mean())) for numbers in self._similar.values()]
         return (
@@ -100,13 +102,13 @@ class Prices:
     def errors(self) -> list[float]:
         """Return the error of the predicted time of each node in the profile. The node's own measurement is not used.
 
-        The error is the logarithm of the measured time divided by the predicted time.
+        The error is log(m / p), where m is the measured time and p is the predicted time.
         """
         both = map(self._beside, range(len(self._wanted)))
         return [math.log(measured / price.seconds) for measured, price in both]
 
     def roofline_errors(self) -> list[float]:
-        """Return, for each node in the profile, the logarithm of the measured time divided by the roofline's estimate."""
+        """Return log(m / e) for each node in the profile, where m is the measured time and e is the roofline's estimate."""
         return [float(off) for off in self._off]
 
     def _beside(self, number: int) -> tuple[float, Price]:
@@ -117,7 +119,8 @@ class Prices:
     def _predicted(self, op_type: str, wanted: Demand, *, cold: bool, without: int | None = None) -> Price:
         """Return the price of a node from the roofline and similar nodes of the profile.
 
-        `wanted` is the demand of the node on arithmetic and memory. The profile's node with the index `without` is ignored.
+        `wanted` contains the node's number of operations and the number of bytes that the node moves. The profile's node with
+        the index `without` is ignored.
         """
         seconds = self.profile.roofline.seconds(wanted, cold=cold)
         similar = [number for number in self._similar.get((op_type, wanted.kind), ()) if number != without]
@@ -156,6 +159,9 @@ def _name(signature: Sequence[Json], *, cold: bool) -> str:
 
 
 def _place(wanted: Demand, *, cold: bool) -> Numbers:
-    """Return coordinates of a node. Similar nodes of one operator have coordinates that are close to each other."""
+    """Return a node's coordinates in a space in which similar nodes of one operator are close to each other.
+
+    The coordinates are the logarithms of the numbers of operations, moved bytes and weight bytes, and 1 if the node is cold.
+    """
     logarithms = (math.log(max(amount, 1)) for amount in (wanted.operations, wanted.moved, wanted.weights))
     return np.array([*logarithms, float(cold)])

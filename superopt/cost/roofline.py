@@ -23,7 +23,7 @@ class Roofline:
         rates: for each kind of operation, the operations per second, as a function of the number of operations of a node.
         traffic: bytes per second, as a function of the number of bytes that a node moves.
         memory: bytes per second for weights that are in no cache.
-        call: the fixed seconds of every run.
+        call: the fixed overhead of a run in seconds.
         node: the seconds of a node with one element.
         last_level: the size of the last-level cache in bytes. If a model's weights are larger, they are in no cache.
         caches: sizes of the processor's caches in bytes, the fastest first, if the system reports them.

@@ -59,7 +59,7 @@ class Measured:
         return self._known[wanted, others]
 
     def stands(self, before: tuple[Term, ...], after: tuple[Term, ...], predicted: float, least: float) -> bool:
-        """Return whether timing confirms that the segment with the outputs `after` is faster than the segment with `before`.
+        """Time two segments, and return whether the second segment is faster. `before` and `after` are the segments' outputs.
 
         A segment is a part of a model. The two segments are timed alternately (see `Clock.stands`).
         """

@@ -1,7 +1,7 @@
 """Decide for candidates (pairs of terms that may be equal) whether their terms are equal.
 
-Each candidate is generalised, tested and proved. Those directions of a proved equality that are useful in a search become
-rules.
+Each candidate is generalised, tested and proved. A proved equality can be used in two directions. Each direction that is useful
+in a search becomes a rule.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class UniverseCounts:
             the argument.
         idle: The count of candidates that only rearrange many operators. Neither side of such a candidate costs much less than
             the other side.
-        kept: The count of rules. Each direction of an equality counts.
+        kept: The count of kept rules. One equality can give several rules, such as one rule for each direction.
         enumerate, dedupe, verify: The CPU time, in seconds, of the enumeration of terms, of the search for redundant
             candidates, and of tests and proofs.
         peak_bytes: The peak memory, in bytes, of the largest process that worked on the universe.
@@ -177,7 +177,8 @@ class Discovery:
         """Try to prove that the candidate's terms are equal, and return the verdict.
 
         Rules that state the equality for many sizes and ranks, and that pass random tests, are tried one after the other. The
-        first proved rule is recorded. Those directions of this rule that are useful in a search are kept.
+        first proved rule is recorded. A direction of this rule (left to right, or right to left) is kept if it is useful in a
+        search.
         """
         self._seen.clear()
         verdict: Verdict = Unknown("the equation cannot be stated with independent extents")
@@ -230,8 +231,9 @@ class Discovery:
     def _keep(self, candidate: Candidate, rule: Rule, complete: Rule, proof: Proved, part: str) -> None:
         """Record a proved equality, with the directions that are useful in a search.
 
-        `complete` is `rule` with the conditions that its right side needs, and `proof` is the proof of `complete`. If `part` is
-        SEARCH, a direction must also lower the run-time cost or add no operator (see `crosses_hill`).
+        The rule `complete` consists of the rule `rule` and the conditions under which the right side is well typed. The
+        argument `proof` is the proof of the rule `complete`. If `part` is SEARCH, a direction must also lower the run-time cost
+        or add no operator (see `crosses_hill`).
         """
         universe = candidate.universe
         if is_pruned_variable_exchange(complete):
@@ -258,11 +260,11 @@ class Discovery:
     def _backwards(self, turned: Candidate, rule: Rule) -> Iterator[tuple[Rule, Proved]]:
         """Yield proved rules that rewrite the right side of `rule` to its left side.
 
-        `turned` is the enumerated pair of terms from which `rule` was generalised, with its sides exchanged. Several rules are
-        tried, and only the first rule that can be proved is yielded. The rule that is tried first has only those conditions on
-        shapes that the new sides need. The rule that is tried second has the conditions of `rule`. All further rules are
-        generalised again from the terms in `turned`. If no rule can be proved, the provable rules for the special values in
-        `turned.universe.instances` are yielded.
+        The argument `rule` was generalised from an enumerated pair of terms. The argument `turned` is this pair with the left
+        and right terms exchanged. Several rules are tried, and only the first rule that can be proved is yielded. The first
+        rule has only those conditions on shapes that its own sides need. If `rule` has conditions on shapes, the second rule
+        keeps all of them. All further rules are generalised again from the terms in `turned`. If no rule can be proved, the
+        provable rules for the special values in `turned.universe.instances` are yielded.
         """
         for other in self._turned(turned, rule):
             if (found := self._usable(other)) is not None:
@@ -275,7 +277,8 @@ class Discovery:
                     yield found
 
     def _usable(self, rule: Rule) -> tuple[Rule, Proved] | None:
-        """Return the rule with the conditions that its right side needs, and its proof.
+        """Return a pair: the rule, completed by the conditions under which its right side is well typed, and the proof of the
+        completed rule.
 
         Returns None if the rule cannot be proved, or if matching its left side does not determine its right side.
         """
@@ -288,9 +291,9 @@ class Discovery:
     def _turned(self, turned: Candidate, rule: Rule) -> Iterator[Rule]:
         """Yield rules that rewrite the right side of `rule` to its left side, to be proved by the caller.
 
-        `turned` is the enumerated pair of terms from which `rule` was generalised, with its sides exchanged. Rules that are
-        generalised again from this pair come last. They are yielded only if the new left side does not determine all attributes
-        of the new right side.
+        The argument `rule` was generalised from an enumerated pair of terms. The argument `turned` is this pair with the left
+        and right terms exchanged. Rules that are generalised again from this pair come last. They are yielded only if the new
+        left side does not determine all attributes of the new right side.
         """
         for anew in dict.fromkeys((True, not any(".shape" in c for c in rule.statement.where))):
             yield phrase_converse(rule, anew=anew)

@@ -77,7 +77,7 @@ def _keys(every: Hashes, positive: Hashes, total: Flags, all_every: Hashes, all_
 
     `every` contains digests of each term's values on all inputs, and `positive` contains digests of its values on the positive
     inputs. `total` is True for terms that are defined on all inputs. The arguments whose names begin with `all_` hold the same
-    data for all compared terms, which include these terms.
+    data for all terms that are compared. These include the terms for which keys are returned.
     """
     keys = every.copy()
     if total.all():

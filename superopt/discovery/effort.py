@@ -69,7 +69,11 @@ _known: dict[tuple[str, tuple[tuple[str, Attribute], ...], tuple[Shape, ...]], f
 
 
 def _work(term: Term) -> float:
-    """Return the count of elements that the term's root operator reads and writes, plus its arithmetic in the same unit."""
+    """Return the work of the term's root operator: its memory traffic plus its arithmetic, both in units of moving one element.
+
+    The memory traffic is the count of elements that the operator reads and writes. `DISCOVERY.operations_per_element_count`
+    arithmetic operations cost as much as moving one element.
+    """
     kind = term.op, term.attributes, tuple(a.shape for a in term.args)
     found = _known.get(kind)
     if found is None:

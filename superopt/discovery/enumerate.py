@@ -53,7 +53,8 @@ class Enumeration:
         universe: the universe.
         built: the number of terms that were evaluated.
         graphs: the number of graphs that the terms stand for. An argument of a term stands for all graphs of the argument's
-            class. A term that is within the limit on operators only because its arguments share operators counts once.
+            class. Some terms are within the limit on operators only because their arguments share operators. Each of these
+            terms counts as one graph.
         classes: the number of classes.
         instances: the number of candidates that were left out because smaller candidates imply them.
         representatives: the representatives that have fewer operators than the limit.
@@ -260,9 +261,9 @@ def values_agree(universe: Universe, left: Sequence[Term], right: Sequence[Term]
 def _legality(universe: Universe, leaves: Sequence[Term]) -> Callable[[Environment], bool]:
     """Return a function that decides whether the operators of `universe` are well typed for an environment's numbers.
 
-    An environment assigns numbers to symbols. Every operator is applied to `leaves`, which are variables and constants. A
-    condition of an operator is ignored if none of the sampled numbers satisfies it, because the operator cannot be applied to
-    these leaves.
+    An environment assigns numbers to symbols. Every operator is applied to operands from `leaves`, which are variables and
+    constants. The numbers must satisfy the typing conditions of these applications. A condition that is false for all sampled
+    numbers is ignored, because an application with such a condition is never well typed.
     """
     conditions = dict.fromkeys(typing_conditions(*(c.term for c in universe.constants)))
     for template in universe.templates:

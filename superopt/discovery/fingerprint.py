@@ -35,8 +35,8 @@ FIRST, SECOND = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
 def comparison_domain(universe: Universe) -> Floats | Fields:
     """Return the arithmetic in which terms over the operators of `universe` are evaluated and compared.
 
-    The arithmetic is float64 if all operators are sums, products and choices (such as maxima), and float64 products with all
-    attributes are exact. Otherwise, it is the exact arithmetic of `superopt.algebra.exact`.
+    The arithmetic is float64 if all operators are sums, products and choices (such as maxima), and no attribute is a number
+    that float64 rounds, such as 1/3. Otherwise, it is the exact arithmetic of `superopt.algebra.exact`.
     """
     terms = [t for c in universe.constants for t in subterms(c.term)]
     names = {t.op for t in universe.templates} | {t.op for t in terms if not t.is_variable}

@@ -56,9 +56,9 @@ class ExtentReading:
 
     Attributes:
         extents: maps an extent of the enumerated terms to its expression in the rule.
-        anywhere: if not 0, a slice that starts at 0 gets an attribute variable as its start, and a slice that stops at the end
-            of its axis gets an attribute variable as its stop. If 1, slices along all axes share these two variables. If 2,
-            slices along two different axes have separate variables.
+        anywhere: 0, 1 or 2. If 0, the starts and stops of slices are not generalised. If 1, one attribute variable replaces
+            every start that is 0, and another attribute variable replaces every stop at the end of an axis. If 2, slices along
+            two different axes have separate variables.
     """
 
     extents: Mapping[Extent, Extent]
@@ -148,8 +148,8 @@ def specialise_sides(sides: Sides, values: Mapping[str, Extent]) -> Sides:
 def _forms(sides: Sides, judge: ConditionJudge) -> Iterator[Equation]:
     """Yield the first equation, if any, that states the equality `sides` and for which random tests find no counterexample.
 
-    Every variable of an equation has its own extents. Equations are tried in this order: without a condition, under conditions
-    on real attributes, and under the condition that extents that are equal in `sides` are also equal in the equation.
+    Every variable of an equation has its own extents. Equations without a condition are tried first. Equations with conditions
+    on real attributes are tried next. The last equation has a condition for each equality between extents in `sides`.
     """
     for reading in _readings(sides):
         equation = _read(sides, reading)

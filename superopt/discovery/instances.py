@@ -1,8 +1,9 @@
 """Remove redundant candidates: renamings of interchangeable variables, and instances of smaller candidates.
 
-All candidates are checked at once, as columns of numbers. A candidate says that a term t equals the representative of its class
-of terms with equal values. The candidate is redundant if an earlier candidate, used as a rewriting step at the root, turns t
-into a term u of the same class. The term u must have been enumerated, so that its class is known from its values.
+All candidates are checked at once, as columns of numbers. Terms with equal values form a class. A candidate states that a term
+t equals the representative of the class of t. The candidate is redundant if an earlier candidate, used as a rewriting step at
+the root, turns t into a term u of the same class. The term u must have been enumerated, so that its class is known from its
+values.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class Redundancy:
     def news(self, rows: Rows, classes: Classified, suggested: Ints) -> Ints:
         """Return the suggested candidates that are neither renamings nor instances of earlier candidates.
 
-        A candidate is given by the index of a row of `rows`. The candidate says that the row's term equals the representative
+        A candidate is given by the index of a row of `rows`. The candidate states that the row's term equals the representative
         of the term's class. An instance of a candidate results from replacing the candidate's variables by terms.
         """
         first = len(self.registry.keys)
@@ -103,9 +104,11 @@ class Redundancy:
     # ------------------------------------------------------------ renamings
 
     def _rename(self) -> None:
-        """For each renaming of variables, update the map from each representative to the representative of the renamed term.
+        """Add the new representatives to the mappings in `self.renamings`. There is one mapping for each renaming of variables.
 
-        A representative stands for all terms of equal value. The map's value is -1 if the renamed term was not built.
+        A representative stands for all terms of equal value. The variables of a representative are renamed, and the result is a
+        renamed term. The mapping takes the representative to the number of the renamed term's class, or to -1 if the renamed
+        term was not built.
         """
         table = self.table
         orders = [list(itertools.permutations(row)) for row in table.universe.variables]
@@ -141,10 +144,11 @@ class Redundancy:
         return found
 
     def _looked_up(self, code: int, operands: Ints, there: Flags) -> Ints:
-        """Return the class of each term that applies the operator with the code `code` to a row of `operands`.
+        """Return, for each row of `operands`, the class of the term that applies an operator to the operands in the row.
 
-        Terms with equal values form a class. The result is -1 for a term that was not built. A row holds the indices of one
-        term's operands. `there` is False at the padding of a row.
+        The number `code` identifies the operator with its attributes. Terms with equal values form a class. The result is -1
+        for a term that was not built. A row holds the indices of one term's operands. The mask `there` is True at the operands
+        of a row, and False at its padding.
         """
         known = (~there | ((operands >= 0) & (operands < len(self.table)))).all(axis=1)
         found = np.full(len(operands), -1, dtype=np.int64)
@@ -155,8 +159,9 @@ class Redundancy:
     def _first_of_renamings(self, rows: Rows, classes: Classified, suggested: Ints, first: int) -> Flags:
         """Return, for each suggested candidate, whether no renaming of its variables gives an earlier candidate.
 
-        A candidate, given by the index of a row of `rows`, says that the row's term equals the representative of its class.
-        `first` is the position of the first row's term in the order of building.
+        A candidate is given by the index of a row of `rows`. The candidate states that the row's term equals the representative
+        of the term's class. All built terms are numbered in the order of building. The argument `first` is the number of the
+        term in the first row.
         """
         keep = np.ones(len(suggested), bool)
         own_class, own_place = classes.of[suggested], suggested + first
@@ -195,9 +200,11 @@ class Redundancy:
                 self.equalities.setdefault(code, []).append(KeptEquality(left, right))
 
     def _said(self, equality: KeptEquality, code: int, rows: Rows, classes: Ints) -> Flags:
-        """Return, for each row, whether rewriting the row's term at the root by the equality gives a term with the same value.
+        """Return, for each row, True if the equality rewrites the row's term to a term that was built and has the same value.
 
-        The terms of all rows must have the operator and attributes with the code `code`.
+        The equality is applied once, from left to right, at the root of the row's term. All rows must have the same operator
+        and attributes, which the number `code` identifies. The array `classes` contains the number of each term's class of
+        terms with equal values.
         """
         found = np.zeros(len(rows), bool)
         op = self.table.code_of(code)
@@ -241,8 +248,9 @@ class Redundancy:
     ) -> Iterator[tuple[Ints, Bound]]:
         """Match each pattern with its column of terms, row by row. A column is an array of numbers that identify terms.
 
-        Yields the rows on which all patterns match, and the terms that the variables stand for on these rows. `where` gives the
-        row of each entry of a column, and `bound` gives the terms of variables that are already bound.
+        Yields the rows on which all patterns match, and the terms that the variables stand for on these rows. The array `where`
+        contains the row of each entry of a column. The mapping `bound` takes each variable that is already bound to a column of
+        terms.
         """
         if not len(where):
             return

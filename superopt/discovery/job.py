@@ -1,4 +1,5 @@
-"""Explore many universes: the dependencies between tasks, the cache keys of results, and the combined results.
+"""Explore many universes in tasks, and combine the results of the tasks. Some tasks wait for other tasks, and the results of
+all tasks are cached.
 
 A universe is a vocabulary of operators and variables, from which terms are enumerated.
 """
@@ -48,10 +49,11 @@ def explore_all(
     Returns a mapping from the name of each universe to the findings of its tasks.
 
     A universe is a vocabulary of operators and variables. A candidate is a pair of terms that may be equal. The first task of a
-    universe enumerates the terms and examines the small candidates. This task waits for the first tasks of the earlier
-    universes that `foundations` lists for its universe, and receives their findings. Later tasks examine slices (parts) of the
-    larger candidates. They wait for the first tasks of all universes, and receive the findings of these first tasks. The second
-    and later slices of a universe also wait for its first slice, and also receive the findings of this slice.
+    universe enumerates the terms and examines the small candidates. For each universe, `foundations` lists some of the earlier
+    universes. The first task of the universe waits for the first tasks of the listed universes, and receives their findings.
+    Later tasks examine slices (parts) of the larger candidates. They wait for the first tasks of all universes, and receive the
+    findings of these first tasks. The second and later slices of a universe also wait for its first slice, and also receive the
+    findings of this slice.
     """
     before, stated = foundations(universes), {u.name: u for u in universes}
     keys: dict[str, str] = {}

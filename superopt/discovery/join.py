@@ -86,7 +86,7 @@ def _computing(*roots: Term) -> int:
 
 
 def _exchanged(terms: tuple[Term, ...], here: Term, there: Term) -> bool:
-    """Return whether replacing the variable `here` by `there` turns the first term into the second."""
+    """Return whether the first term becomes the second term if the variable `here` is replaced by the variable `there`."""
     return here.shape == there.shape and replace_subterms(terms[0], {here: there}) is terms[1]
 
 
@@ -134,8 +134,9 @@ def _kind(term: Term) -> list[tuple[str, Attribute]]:
 def _triples(pair: Candidate) -> Iterator[Candidate]:
     """Yield the candidate `pair` extended by a third output, if its two outputs differ in only one variable.
 
-    The third output has a new variable in place of this variable. If the candidate stays well typed, the variables that
-    distinguish the second and third outputs get their own extents along one axis.
+    The third output has a new variable in place of this variable. The second and third outputs each contain one variable that
+    the other outputs lack. These two variables get their own extents along one axis if the candidate is then well typed and its
+    sides agree on random inputs.
     """
     if not any(_contracts(t) for t in subterms(pair.left[0])):
         return
@@ -175,10 +176,11 @@ def _joined(pair: Candidate, one: Term, other: Term, second: Term, third: Term, 
 
 
 def _lengthened(whole: Term, one: Term, other: Term, second: Term, third: Term) -> Term:
-    """Return the term `whole` with a third operand in each concatenation of two operands that are equal up to one variable.
+    """Return the term `whole` after extending some of its concatenations by a third part.
 
-    The first operand has the variable `one` where the second operand has the variable `other`. The new operand has `third` in
-    the same position. Everywhere in `whole`, `other` is replaced by `second`.
+    A concatenation is extended if its two operands differ only in one variable: the first operand contains the variable `one`
+    where the second operand contains the variable `other`. The third part contains the variable `third` at this place. In
+    addition, the variable `other` is replaced by the variable `second` everywhere in the term.
     """
     done: dict[Term, Term] = {other: second}
     for term in subterms(whole):

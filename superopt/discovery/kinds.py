@@ -122,8 +122,9 @@ class Typing:
     def _boundaries(self, axis: int, shape: int, rows: Ints) -> Iterator[tuple[list[tuple[Extent, Extent]], Ints]]:
         """Yield each possible boundary that cuts an axis of a term into two parts, with the rows whose terms may be cut there.
 
-        A boundary is given by the start and stop of each part. Each part must have an extent that some variable or constant
-        has, or an extent that is a summand of such an extent. A concatenation along the axis is cut only between its operands.
+        A boundary is given by the start and stop of each part. A concatenation along the axis is cut only between its operands.
+        For any other term, each part must have a known extent. The known extents are the extents of variables and constants. If
+        the extent of the whole axis is known, the summands of known extents may be used too.
         """
         whole_shape = self.table.shape_of(shape)
         if len(whole_shape) < -axis:
@@ -165,8 +166,8 @@ class Typing:
     def _rows(self, kind: int, operands: Ints, level: int) -> Rows:
         """Return terms of one kind (operator, attributes and operand shapes) with the given operands.
 
-        A sum with a sum among its operands is included only if it has `level` operators after it is flattened to one sum. Terms
-        of other commutative operators are treated like sums.
+        An operand of a sum can be a sum too. Such nested sums are flattened to one sum, and the term is included only if the
+        flattened sum has exactly `level` operators. Terms of other commutative operators are treated like sums.
         """
         found = self.kinds.things[kind]
         code = self.table.code_of(found.code)
@@ -180,11 +181,11 @@ class Typing:
         return Rows(np.full(len(operands), kind, dtype=np.int64), padded, self.keys(found.code, operands))
 
     def _flat(self, op: str, rows: Ints, level: int) -> Flags:
-        """Return, for each sum with a sum among its operands, whether it has `level` operators after it is flattened to one
-        sum.
+        """Return, for each row of `rows`, whether the row's nested sum has exactly `level` operators after it is flattened.
 
-        A row of `rows` holds the operands of one sum. If the universe forbids repeated operands, the flattened sum must not
-        have repeated operands. Any other commutative operator `op` is treated like a sum.
+        A row holds the operands of one sum, and at least one of these operands is a sum too. To flatten the nested sum, each
+        inner sum is replaced by its own operands. If the universe forbids repeated operands, the flattened sum must not have
+        repeated operands. Any other commutative operator `op` is treated like a sum.
         """
         table = self.table
         kids = self.flattened(op, rows)
@@ -212,10 +213,10 @@ class Typing:
         return found
 
     def keys(self, code: int, operands: Ints, there: Flags | None = None) -> Hashes:
-        """Return a hash of each term that applies the operator with the code `code` to a row of `operands`.
+        """Return, for each row of `operands`, a hash of the term that applies an operator to the operands in the row.
 
-        Sums that differ only in the order or nesting of their operands have equal hashes. `there` is False at the padding of a
-        row.
+        The number `code` identifies the operator with its attributes. Sums that differ only in the order or nesting of their
+        operands have equal hashes. The mask `there` is True at the operands of a row, and False at its padding.
         """
         total = mixed_ids(np.full(len(operands), code, dtype=np.int64), ARITY)
         op = self.table.code_of(code)

@@ -85,7 +85,7 @@ def _disjoint(table: Table, some: Ints, others: Ints, level: int, *, alone: bool
     """Yield the pairs of a term in `some` and a term in `others` that have no common operator. A term is given by the number
     that identifies it.
 
-    `alone` is True if the terms in `some` or the terms in `others` are variables and constants.
+    The flag `alone` must be True if one of the arrays `some` and `others` contains only variables and constants.
     """
     step = max(1, DISCOVERY.max_operand_rows // max(len(others), 1))
     for first in range(0, len(some), step):

@@ -152,9 +152,9 @@ def generalise_ranks(equation: Equation, judge: ConditionJudge, kinds: Kinds = (
 def _aligned(narrow: Phrase, where: Sequence[str]) -> tuple[str, ...]:
     """Return the conditions `where` of the equation `narrow`, rewritten so that they can be read at other ranks.
 
-    If all concatenations on the right side are along the same axis, each condition that two variables have equal sizes along a
-    different axis is widened. The widened condition requires equal sizes along all axes except the axis of the concatenations.
-    All other conditions stay unchanged.
+    A condition is widened in the following case: it states that two variables have equal sizes along one axis, and all
+    concatenations on the right side are along one other axis. The widened condition requires that the two variables have equal
+    sizes along all axes except the axis of the concatenations. All other conditions stay unchanged.
     """
     joined = set(re.findall(r"concat\([^=]*axis=(-\d)", narrow.right))
     axis = min(joined) if len(joined) == 1 else ""
@@ -183,11 +183,12 @@ def _equalities(rule: Rule | None) -> int:
 def _turned(narrow: Phrase, judge: ConditionJudge, equalities: int) -> Iterator[Phrase]:
     """Yield the equation `narrow` with its axes replaced by axis variables.
 
-    Equations whose axis variables have the most possible axes come first.
+    An axis variable stands for any axis in one of the tuples in `AXES`. Equations with a longer tuple come first.
 
-    If there are two axes, a variable may replace only one of them. The second axis is then replaced by the list of all axes of
-    a term except this variable. At the ranks in `narrow`, a yielded equation passes random tests for every choice of axes, and
-    needs at most `equalities` equality conditions.
+    If there are two axes, a variable k may replace only one of them. The other axis is then replaced by `others(E, k)`, which
+    means all axes of a term E except k. A yielded equation passes random tests for every choice of axes at which it is well
+    typed, if its variables have the ranks in `narrow`. For each of these choices, the equation needs no more equality
+    conditions than the number `equalities`.
     """
     literal = sorted({int(a) for a in re.findall(r"axis=(-\d)|axes=\((-\d),\)", narrow.left + narrow.right) for a in a if a})
     words = set(re.findall(r"\w+", " ".join((narrow.left, narrow.right, *narrow.where)))) | {v for v, _ in narrow.ranks}
@@ -254,7 +255,8 @@ def _turns(turned: Phrase, names: Sequence[str], judge: ConditionJudge, equaliti
     """Return whether the equation passes random tests for every choice of axes at which the equation is well typed.
 
     The first possible rank of each variable is used. At least one choice must be well typed. The result is False if some choice
-    needs more than `equalities` equality conditions, because a rule with more equality conditions would rarely match.
+    needs more equality conditions than the number `equalities`, because a rule with more equality conditions would rarely
+    match.
     """
     own = {v: ranks[0] for v, ranks in turned.ranks if v not in names}
     typed = False
@@ -273,8 +275,9 @@ def _turns(turned: Phrase, names: Sequence[str], judge: ConditionJudge, equaliti
 def _ranked(narrow: Phrase, kinds: Kinds) -> Iterator[Phrase]:
     """Yield the equation `narrow` with more possible ranks for some tensors and shapes, and finally the unchanged equation.
 
-    Tensors and shapes that have the same rank in `narrow` get more ranks together: first all of them, then fewer and fewer of
-    them. Tensors of equal rank in the same tuple of `kinds` always get more ranks together.
+    Tensors and shapes that have the same rank in `narrow` form a group. In the first equations, all members of a group get the
+    same additional ranks. In later equations, fewer and fewer members of the group get additional ranks. Tensors of one group
+    that are in the same tuple of `kinds` always get them together.
     """
     native = {v: ranks[0] for v, ranks in narrow.ranks if len(ranks) == 1 and ranks[0] > 1 and v not in narrow.fixed}
     known = {v for kind in kinds for v in kind}

@@ -82,8 +82,8 @@ def is_shortcut(candidate: Candidate, numbered: DimBinding) -> bool:
 
     - An operator of the step is compute-intensive or looks up rows (see `has_intensive_or_lookup_operator`).
     - The step factors out a constant.
-    - The left side has few operators, and the right side contains or executes fewer operators. Such a step simplifies terms
-      that a different rule has produced.
+    - The left side has few operators. The right side has fewer operators in total, or fewer operators that are executed at run
+      time. Such a step simplifies terms that a different rule has produced.
     """
     if not crosses_hill(candidate, numbered):
         return False
@@ -195,7 +195,8 @@ class KeptEqualities:
         """Return two functions that replace the symbols in terms by numbers.
 
         The two functions order large extents in opposite ways: of two extents, the extent that is larger under the first
-        function is smaller under the second function. Costs are compared with the numbers of both functions.
+        function is smaller under the second function. Callers compare the costs of terms twice: with the numbers from the first
+        function, and with the numbers from the second function.
         """
         return tuple(sizing.of for sizing in self._place(universe).sizings)
 
@@ -247,18 +248,19 @@ class KeptEqualities:
         """Return CORE or SEARCH for a new or useful candidate (a pair of terms that may be equal), and None for a redundant
         candidate.
 
-        The result is CORE if the kept equalities do not imply the candidate. If they imply the candidate, the result is SEARCH
-        in the following cases, and None in all other cases:
+        A direction is the step from one side of the candidate to the other side. The result is CORE if the kept equalities do
+        not imply the candidate. If they imply the candidate, the result is SEARCH in the following cases, and None in all other
+        cases:
 
-        - A direction saves an operator or a tenth of the cost, but steps of kept equalities reach the result only through more
-          expensive terms. The expensive side must also have few operators or a compute-intensive operator. In larger graphs of
-          cheap operators, a search passes through the more expensive terms by itself.
-        - Each side is a single operator, the two operators differ, and no single step of a kept equality leads from the cheaper
-          to the more expensive operator.
+        - A direction saves an operator or a tenth of the cost, but rewriting by kept equalities saves as much only by way of
+          terms that are more expensive than both sides. The expensive side must also have few operators or a compute-intensive
+          operator. In larger graphs of cheap operators, a search passes through the more expensive terms by itself.
+        - Each side is a single operator, and the two operators differ. No kept equality rewrites the cheaper operator to the
+          more expensive operator in one step.
         - The sides compute the same value at the same cost with different operators. The cost does not show which of these
           operators a runtime fuses with neighbouring operators.
-        - A direction factors out a constant, and no sequence of steps of kept equalities factors out any constant. Sequences
-          through much more expensive terms do not count, such as a sequence that first multiplies operands by ones.
+        - A direction factors out a constant, but rewriting by kept equalities cannot factor out any constant. Rewriting by way
+          of more expensive terms does not count. For example, it does not count if operands are first multiplied by ones.
 
         For a candidate with several outputs, the result is SEARCH or None.
         """
@@ -274,12 +276,12 @@ class KeptEqualities:
         return SEARCH if any(is_hill(candidate) for is_hill in hills) else None
 
     def _over_a_hill(self, candidate: Candidate) -> bool:
-        """Return whether a direction lowers the cost, but steps of kept equalities reach its result only through more expensive
-        terms.
+        """Return whether one side is cheaper, but rewriting the other side by kept equalities gives an equally cheap term only
+        by way of more expensive terms.
 
-        To compute costs, the symbols in the candidate's terms are replaced by numbers. This is done for two choices of numbers.
-        The direction must lower the cost for both choices. For at least one choice, the steps must lead through more expensive
-        terms.
+        A side is cheaper if it executes fewer operators, or costs at least a tenth less. To compute costs, the symbols in the
+        candidate's terms are replaced by numbers. This is done for two choices of numbers. The same side must be cheaper for
+        both choices. The condition on rewriting must be true for at least one choice.
         """
         for steps in self._directions(candidate):
             gains = all(
@@ -291,8 +293,10 @@ class KeptEqualities:
         return False
 
     def _takes_out_a_factor(self, candidate: Candidate) -> bool:
-        """Return whether a direction of the candidate factors out a constant, but no steps of kept equalities factor out a
-        constant.
+        """Return whether a direction of the candidate factors out a constant, but rewriting by kept equalities cannot factor
+        out any constant.
+
+        A direction is the step from one side of the candidate to the other side.
         """
         return any(
             all(factors_out_constant([old], [new]) for old, new in steps)
@@ -301,9 +305,10 @@ class KeptEqualities:
         )
 
     def _factors(self, old: Term, new: Term) -> bool:
-        """Return whether steps of kept equalities factor a constant out of `old`.
+        """Return whether rewriting by kept equalities can factor a constant out of the term `old`.
 
-        A term on the way must not cost much more than the more expensive of `old` and `new`, the two sides of a candidate.
+        The terms `old` and `new` are the two sides of a candidate. No intermediate term may cost more than the more expensive
+        side times `DISCOVERY.max_climb_factor`.
         """
         dearest = max(self.rewriter.cost(old), self.rewriter.cost(new))
         return self.rewriter.leads(old, dearest, lambda term: factors_out_constant([old], [term]))
@@ -321,8 +326,8 @@ class KeptEqualities:
                 yield steps
 
     def _of_another_kind(self, candidate: Candidate) -> bool:
-        """Return whether each side is a single operator, the two operators differ, and no step from the cheaper side gives the
-        more expensive side.
+        """Return whether the sides are two different single operators, and no step rewrites the cheaper side to the more
+        expensive side.
 
         A step is a single application of a kept equality. Terms that depend only on weights are not counted.
         """

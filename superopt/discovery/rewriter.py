@@ -62,10 +62,10 @@ class Classes:
         return term
 
     def _contracted(self, term: Term) -> Term:
-        """Return the sum `term` with pairs of operands replaced by the term that represents the pair's sum.
+        """Shorten the sum `term`. In each step, two operands are replaced by the single term that represents their sum.
 
-        A pair is replaced only if the term that represents its sum is not a sum itself. For example, if the variable `d`
-        represents `a + b`, the sum `a + b + c` becomes `d + c`. Terms of other commutative operators are treated like sums.
+        Two operands are replaced only if the term that represents their sum is not a sum itself. For example, if the variable
+        `d` represents `a + b`, the sum `a + b + c` becomes `d + c`. Terms of other commutative operators are treated like sums.
         """
         if 2 < len(term.args) <= DISCOVERY.max_rewritten_summands:
             for i, j in itertools.combinations(range(len(term.args)), 2):
@@ -103,8 +103,9 @@ class DirectedEquation:
 class EquationIndex:
     """Equations whose left sides have the same root operator and rank, divided into groups.
 
-    All equations of one group have the same `DirectedEquation.place`. The place is the position and the operator of one operand
-    that every matching term must have. Each group lists its equations in the order in which the equations were added.
+    All equations of one group have the same `DirectedEquation.place`. The place consists of a position and an operator. A term
+    can match only if its operand at this position has this operator as its root. Each group lists its equations in the order in
+    which the equations were added.
     """
 
     count: int = 0
@@ -117,7 +118,9 @@ class EquationIndex:
         self.count += 1
 
     def fitting(self, term: Term, since: int) -> Iterator[Pattern]:
-        """Yield the patterns of the equations that may match the term. The first `since` added equations are skipped."""
+        """Yield the patterns of the equations that may match the term. Equations are numbered in the order in which they were
+        added. Equations with a number less than `since` are skipped.
+        """
         commutative = operator(term.op).commutative
         own: dict[Place | None, None] = {None: None}
         own.update(dict.fromkeys((-1 if commutative else i, a.op) for i, a in enumerate(term.args)))
@@ -259,7 +262,9 @@ class Rewriter:
             self._rows.setdefault((left.op, left.rank), EquationIndex()).add(DirectedEquation(left, right, where))
 
     def joins(self, left: Term, right: Term) -> bool:
-        """Return whether the two terms have equal `small` normal forms or equal `spread` normal forms."""
+        """Return whether the two terms have the same normal form. It is enough if one of the two normal forms, `small` and
+        `spread`, is the same.
+        """
         return any(normal.of(left) is normal.of(right) for normal in (self.small, self.spread))
 
     def joins_around(self, left: Term, right: Term) -> bool:
@@ -318,9 +323,9 @@ class Rewriter:
     def leads(self, start: Term, dearest: float, arrived: Callable[[Term], bool]) -> bool:
         """Return whether rewriting steps lead from the term `start` to a term for which `arrived` returns True.
 
-        Every intermediate term costs at most `DISCOVERY.max_climb_factor` times `dearest`. If one step at the root of `start`
-        is enough, this step may apply any equality. In a longer sequence, every step must be a step that a search for a cheaper
-        model would take too.
+        No intermediate term costs more than the product of the cost `dearest` and `DISCOVERY.max_climb_factor`. If one step at
+        the root of `start` is enough, this step may apply any equality. In a longer sequence, every step must be a step that a
+        search for a cheaper model would take too.
         """
         limit = DISCOVERY.max_climb_factor * dearest
         if any(map(arrived, self.steps(start))):
@@ -353,7 +358,7 @@ class Rewriter:
         return known
 
     def _serves(self, part: Term, after: Term) -> bool:
-        """Return whether a search for a cheaper model would replace `part` by `after`.
+        """Return whether a search for a cheaper model would replace the term `part` by the term `after`.
 
         A search replaces a term if the replacement saves work or adds no operator. Terms that depend only on weights are not
         replaced.

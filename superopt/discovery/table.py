@@ -1,8 +1,8 @@
 """The representatives of enumerated terms as columns of numbers, from which larger terms are built in batches.
 
 A representative stands for all enumerated terms of equal value. A number identifies a representative. A code identifies a
-shape, or an operator with its attributes. Every part of a representative is a representative too. The table lists the numbers
-of each representative's parts.
+shape, or an operator with its attributes. Every part of a representative is a representative too. For each representative, the
+table contains a list of the numbers that identify its parts.
 """
 
 from __future__ import annotations
@@ -131,9 +131,10 @@ class Table:
         return np.asarray(runs + np.maximum(weighs - self.universe.weighing, 0))
 
     def inside(self, operands: Ints) -> Ints:
-        """Return, for each row of `operands`, the numbers of the distinct operators in the graphs of these operands.
+        """Return, for each row of `operands`, the operators in the graphs of these operands. A shared operator is listed once.
 
-        The rows of `operands` and of the result are padded with -1.
+        An operator in a graph is the root of a part of the graph. The number that identifies this part also identifies the
+        operator. The rows of `operands` and of the result are padded with -1.
         """
         nodes = np.where(operands[..., None] >= 0, self.nodes[operands], -1)
         together = np.sort(nodes.reshape(len(operands), operands.shape[1] * MOST_OPERATORS), axis=1)
@@ -151,11 +152,12 @@ class Table:
         return (np.where(there, self.run[safe], 0)).sum(axis=1), (np.where(there, self.weighing[safe], 0)).sum(axis=1)
 
     def prefixed(self, used: Ints) -> Flags:
-        """Return, for each term, whether it uses interchangeable variables without a gap. `x + y` has no gap, but `x + z` skips
-        `y`.
+        """Return, for each term, True if it skips no interchangeable variable.
 
-        For each term, `used` has an entry with a bit for each variable. Every term with a gap is a renaming of a term without a
-        gap.
+        For example, the term `x + z` skips the variable `y`, but the term `x + y` skips no variable.
+
+        The array `used` contains an integer for each term. The bits of the integer state which variables the term uses. Every
+        term that skips a variable is a renaming of a term that skips no variable.
         """
         good = np.ones(len(used), dtype=bool)
         for row in self.universe.variables:

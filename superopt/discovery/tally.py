@@ -13,10 +13,11 @@ from superopt.policy import DISCOVERY
 
 
 class GraphTally:
-    """A count of the graphs with at most `most` operators that enumerated terms stand for.
+    """Counts the graphs that the enumerated terms stand for. Only graphs within a limit on the count of operators are counted.
 
     An argument of a term stands for all graphs that compute the same value as the argument, so one term counts as several
-    graphs. A term that has at most `most` operators only because its arguments share operators counts once.
+    graphs. Some terms are within the limit only because their arguments share operators. Each of these terms counts as one
+    graph. The attribute `most` contains the limit.
     """
 
     def __init__(self, table: Table, typing: Typing, most: int) -> None:
@@ -75,9 +76,10 @@ class GraphTally:
         return np.where(sums[rows.kinds] if len(rows) else False, (kids >= 0).sum(axis=1) - 1, 1)
 
     def _unshared(self, kids: Ints, own: Ints) -> Ints:
-        """Return the count of terms that have more than `most` operators if every occurrence of an operator counts.
+        """Return the count of terms that exceed the limit on operators if every occurrence of an operator is counted.
 
-        `kids` gives the arguments of each term, and `own` gives the count of operators that the term's root stands for.
+        The matrix `kids` contains the arguments of each term. The array `own` contains the count of operators that each term's
+        root stands for.
         """
         counts = own + np.where(kids >= 0, self._sizes()[kids], 0).sum(axis=1)
         return np.asarray((counts > self.most).sum())
@@ -107,11 +109,12 @@ class GraphTally:
         return self._counted
 
     def _ways(self, members: Ints, kids: Ints, operators: Ints) -> Ints:
-        """Return, for each term, the count of ways to choose graphs for its arguments so that they have `operators` operators
-        in total.
+        """Return, for each term, the count of ways to choose one graph for each argument. The chosen graphs must have a given
+        total count of operators.
 
-        `kids` gives the classes of each term's arguments. `members` gives the count of graphs of each class by operator count
-        (see `_members`). The result is 0 if `operators` is negative.
+        The array `operators` contains the total count for each term. If this count is negative, the result is 0. The matrix
+        `kids` contains the classes of each term's arguments. In the matrix `members`, the entry in row c and column i is the
+        count of the graphs of class c that have i operators.
         """
         ways = np.zeros((len(kids), self.most + 1), dtype=np.int64)
         ways[:, 0] = 1

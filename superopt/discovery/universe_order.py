@@ -16,11 +16,11 @@ from superopt.policy import DISCOVERY
 def foundations(universes: Sequence[Universe]) -> dict[str, tuple[str, ...]]:
     """Return a mapping from each universe's name to the names of the earlier universes that have to be explored first.
 
-    A universe is a vocabulary of operators and variables. Every two operators of a universe form a pair. A pair is shared if an
-    earlier universe contains the pair too. Earlier universes are chosen greedily, until they together contain at least the
-    fraction `DISCOVERY.covered_pair_share` of the universe's shared pairs. Each step chooses the universe that adds the most
-    shared pairs. Ties are broken in favour of the universe with more pairs in total. All universes that a chosen universe needs
-    are chosen too. The names are in the order of `universes`.
+    A universe is a vocabulary of operators and variables. Any two operators of a universe form a pair, and each operator forms
+    a pair with itself. A pair is shared if an earlier universe contains the pair too. Earlier universes are chosen greedily,
+    until they together contain at least the fraction `DISCOVERY.covered_pair_share` of the universe's shared pairs. Each step
+    chooses the universe that adds the most shared pairs. Ties are broken in favour of the universe with more pairs in total.
+    All universes that a chosen universe needs are chosen too. The names are in the order of `universes`.
     """
     found: dict[str, tuple[str, ...]] = {}
     meetings = {u.name: _meetings(u) for u in universes}

@@ -224,7 +224,9 @@ class ValueColumns:
 
 
 def _repeated(values: Hashes, where: Flags) -> Flags:
-    """Return, for each value, whether `where` selects the value and also selects an equal value at a different position."""
+    """Return, for each value, True if an equal value occurs at a different position. Only values that the mask `where` selects
+    are compared. For all other values, the result is False.
+    """
     _, inverse, counts = np.unique(values[where], return_inverse=True, return_counts=True)
     found = np.zeros(len(values), bool)
     found[where] = counts[inverse] > 1

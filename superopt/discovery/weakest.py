@@ -1,8 +1,8 @@
 """Find the weakest conditions on real attribute variables under which an equation may be true.
 
 A condition is a conjunction of a few comparisons of variables with 0, with 1 and with each other. The equation is tested at
-random values of the variables. The condition must be false at every tested value for which the two sides differ. The weakest of
-these conditions is the condition that is true at the most tested values.
+random values of the variables. The condition must be false at every tested value for which the two sides differ. Of two such
+conditions, the weaker condition is the condition that is true at more of the tested values.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from superopt.policy import DISCOVERY
 
 
 def weakest_conditions(equation: Equation, judge: ConditionJudge) -> Iterator[tuple[Cond, ...]]:
-    """Yield conditions on real attribute variables that are false at all tested values for which the equation's sides differ.
+    """Yield conditions on real attribute variables under which the equation passes random tests.
 
-    Each condition is a tuple of comparisons that must all hold. The condition that is true at the most tested values comes
-    first. At most `DISCOVERY.condition_choice_count` conditions are yielded.
+    The equation is tested at random values of the variables. A yielded condition is false at every tested value for which the
+    two sides differ. Each condition is a tuple of comparisons that must all hold. Conditions that are true at more of the
+    tested values come first. At most `DISCOVERY.condition_choice_count` conditions are yielded.
     """
     reals = sorted(a for a in attribute_atoms(*equation.left) if isinstance(a, Sym) and a.real)
     outcomes = judge.outcomes(equation) if reals else ()

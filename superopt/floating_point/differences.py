@@ -46,8 +46,8 @@ class Differences:
 def flag_differences(pair: ElementPair, environments: Environments) -> Differences:
     """Return masks that state, for each floating-point flag, at which rows of inputs the rule needs the flag.
 
-    A row has one value for each input. The rule needs a flag at a row if both sides, evaluated in float32, differ in the way
-    that the flag allows.
+    A row has one value for each input. Both sides are evaluated in float32. The rule needs a flag at a row if the values of the
+    sides differ, and the flag allows the difference.
     """
     numbers = pair.numbers
     values = environments.values
@@ -106,12 +106,12 @@ def _read(pair: ElementPair, environments: Environments) -> tuple[Mask, Mask]:
 def _roundings(pair: ElementPair, environments: Environments, rounding: Mask) -> dict[FpFlag, Mask]:
     """Return a mapping from the flags `reassoc`, `contract` and `arcp` to masks of the rows of inputs that need the flag.
 
-    `rounding` is the mask of the rows at which the sides differ by rounding. A row needs only `contract` if the sides agree
-    when every product is rounded. A row needs only `arcp` if the sides agree when every quotient is computed with a reciprocal.
-    A row needs `contract` and `arcp` if the sides agree only when both changes are made. If the sides differ even after both
-    changes, operands are regrouped, and the row needs `reassoc`. A row that needs `reassoc` also needs `contract` if one side
-    adds a product by a fused multiply-add and the other side rounds the product. It also needs `arcp` if the sides compute
-    different quotients.
+    `rounding` is the mask of the rows at which the sides differ by rounding. If the sides agree when every product is rounded,
+    the row needs the flag `contract` alone. If the sides agree when every quotient is computed with a reciprocal, the row needs
+    the flag `arcp` alone. If the sides agree only when both changes are made, the row needs both flags. If the sides differ
+    even after both changes, operands are regrouped, and the row needs `reassoc`. A row that needs `reassoc` also needs
+    `contract` if one side adds a product by a fused multiply-add and the other side rounds the product. It also needs `arcp` if
+    the sides compute different quotients.
     """
     if not rounding.any():
         return {}

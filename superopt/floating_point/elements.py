@@ -71,7 +71,7 @@ class RuleCase:
 
 @dataclass(frozen=True, eq=False)
 class ElementPair:
-    """The scalar code that computes one output element of a rule by the left side and by the right side.
+    """The scalar code of one output element of a rule: the code of the left side, and the code of the right side.
 
     Attributes:
         program: The program that contains the instructions of both sides.
@@ -155,11 +155,11 @@ def rule_cases(
 def _awkwardness(instance: Instance, reals: Collection[str], turn: int) -> tuple[int, float]:
     """Return a sort key of an instance.
 
-    In each turn, `rule_cases` draws several instances and chooses the instance with the smallest key. The first part of the key
-    is the number of real attributes that lack a desired property. The property depends on the turn. In turns 0 and 2, a real
-    attribute should be neither 0 nor a power of 2. In turn 1, a real attribute should be 0. In turn 3, a real attribute should
-    not be positive. The second part of the key is the size of the instance, with a penalty for extents of 1. In turn 2, extents
-    of 2 have a penalty too.
+    `rule_cases` repeatedly draws several instances and chooses the instance with the smallest key. The first part of the key is
+    the number of real attributes that lack a desired property. The property depends on the argument `turn`. If `turn` is 0 or
+    2, a real attribute should be neither 0 nor a power of 2. If `turn` is 1, a real attribute should be 0. If `turn` is 3, a
+    real attribute should not be positive. The second part of the key is the size of the instance, with a penalty for extents of
+    1. If `turn` is 2, extents of 2 have a penalty too.
     """
     extents = [n for shape in instance.shapes.values() for n in shape]
     elements = sum(int(np.prod(shape)) for shape in instance.shapes.values())

@@ -71,7 +71,10 @@ class Program:
         self._numbers: dict[Instruction, int] = {}
 
     def emit(self, op: str, *operands: int) -> int:
-        """Return the number of the instruction with this operation and these operands. A new instruction is appended first."""
+        """Return the number of the instruction with this operation and these operands.
+
+        If the program does not contain the instruction, the instruction is added at the end of the program.
+        """
         if op in COMMUTATIVE and operands[0] > operands[1]:
             operands = operands[1], operands[0]
         if op == "fma" and operands[0] > operands[1]:
@@ -81,7 +84,7 @@ class Program:
         return self.append(Compute(op, operands))
 
     def append(self, instruction: Instruction) -> int:
-        """Return the number of the instruction. If the instruction is new, append it first."""
+        """Return the number of the instruction. A new instruction is added at the end of the program."""
         number = self._numbers.get(instruction)
         if number is None:
             number = self._numbers[instruction] = len(self.instructions)

@@ -110,16 +110,19 @@ class Evidence:
         return self.specialization.of(inline_functions(self.original)) if self.rewritten else self.original
 
     def _passes(self, model: Model) -> Iterator[Json]:
-        """Yield the JSON of each pass over `model`: its rewrites, and the terms of the weights that the pass added."""
+        """Yield a JSON object for each pass: the rewrites of the pass, and the terms of the weights that the pass added.
+
+        `model` is the model with which the search began.
+        """
         for stage in self.stages(model):
             nodes, place = record_terms_as_json([*stage.weights.values()])
             weights: Json = {"nodes": nodes, "terms": {name: place(term) for name, term in stage.weights.items()}}
             yield {"rewrites": [_rewrite(gain) for gain in stage.taken], "weights": weights}
 
     def stages(self, start: Model | None = None) -> Iterator[RewriteStage]:
-        """Yield each pass over the model with its rewrites applied.
+        """Yield a `RewriteStage` for each pass over the model that rewrote the model, in the order of the passes.
 
-        `start` is the model with which the search began. If `start` is None, this method computes the model.
+        `start` is the model with which the search began. If `start` is None, this method computes that model.
         """
         model = start
         for number, taken in enumerate(filter(None, self.passes), 1):

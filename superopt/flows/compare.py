@@ -174,6 +174,9 @@ def _floating_difference(name: str, wanted: Array, found: Array) -> OutputDiffer
 
 
 def _worst(differences: Sequence[OutputDifference]) -> OutputDifference:
-    """Return the largest value of each figure among the differences of one output on several inputs."""
+    """Combine the differences of one output on several sets of input values into one difference.
+
+    Each number of the result (`largest`, `relative` and `different`) is the largest such number in `differences`.
+    """
     figures = (max(getattr(one, name) for one in differences) for name in ("largest", "relative", "different"))
     return OutputDifference(differences[0].name, *figures)

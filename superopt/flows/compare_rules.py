@@ -149,9 +149,9 @@ class FileComparison:
         return {word: counts[word] for word in (FOLLOWS, NOTATION, CONSTANT, PARTLY, OPEN, WRONG, UNREADABLE)}
 
     def ours_following(self, *, partly: bool = False) -> int:
-        """Return the number of equalities of the compared set of rules that follow from the rules of the file.
+        """Return how many of the equalities in `ours` follow from the file.
 
-        If `partly` is True, return instead the number of equalities that follow only at some choices of ranks.
+        If `partly` is True, the result is instead the number of equalities that follow only at some choices of ranks.
         """
         return sum(f.word == PARTLY if partly else f.word in (FOLLOWS, NOTATION, CONSTANT) for f in self.ours)
 
@@ -230,8 +230,8 @@ def compare_rules(
 ) -> FileComparison:
     """Derive the rules of a file from `rules`, and derive the rules in `backwards` from the rules of the file.
 
-    `lines` contains the rules of the file. Nothing is derived from a rule of the file that is refuted. All derivations may also
-    use the rules in `notation`, such as definitions of operators by other operators.
+    `lines` contains the rules of the file. If a counterexample to one of these rules is found, nothing is derived from this
+    rule. All derivations may also use the rules in `notation`, such as definitions of operators by other operators.
     """
     laws = Laws([*rules, *notation])
     theirs: list[Finding] = []

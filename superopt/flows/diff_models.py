@@ -42,7 +42,7 @@ def diff_models(first: Source, second: Source) -> ModelDifference:
 
 
 def _nodes(model: Model) -> tuple[dict[tuple[str, str], NodeSummary], dict[tuple[str, str], str]]:
-    """Return a mapping to the nodes and a mapping to their digests.
+    """Return two mappings with the same keys: from each key to a node, and from each key to the digest of this node.
 
     A key is a pair (path of the node's graph, name of the node's first output).
     """
@@ -56,7 +56,7 @@ def _nodes(model: Model) -> tuple[dict[tuple[str, str], NodeSummary], dict[tuple
 
 
 def _weights(model: Model) -> tuple[dict[tuple[str, str], WeightSummary], dict[tuple[str, str], str]]:
-    """Return a mapping to the initializers and a mapping to the digests of their elements.
+    """Return two mappings with the same keys: from each key to an initializer, and from each key to a digest of its elements.
 
     A key is a pair (path of the initializer's graph, name of the initializer).
     """

@@ -140,7 +140,8 @@ def reasons(exported: ExportedRules) -> list[tuple[str, int]]:
 def onnxscript_module(rules: Sequence[Rule]) -> ExportedRules:
     """Write the rules as a Python module for onnxscript.
 
-    The module defines a class for each ONNX pattern of a rule, the rule set `RULES`, and the function `apply(model)`.
+    The module defines one class for each ONNX pattern of each rule. The module also defines the rule set `RULES` and the
+    function `apply(model)`.
     """
     classes: list[str] = []
     names: list[str] = []
@@ -218,9 +219,9 @@ def _titled(terms: Sequence[Term]) -> dict[str, Term]:
 def _pattern(lowered: Lowered, named: set[str], outputs: int, *, shaped: bool) -> Left | None:
     """Return the nodes as a pattern in which all names are valid in Python, or None if the nodes cannot be a pattern.
 
-    `named` are the variables of the rule's left side. `shaped` says whether the left side contains a reshape. If the left
-    side contains none, a Reshape node on a variable only prepares broadcasting. Such a node is removed, and the variable
-    replaces its result.
+    `named` contains the names of the variables on the rule's left side. `shaped` says whether the left side contains a reshape.
+    If `shaped` is False, a Reshape node whose input is a variable only prepares this variable for broadcasting. Such a node is
+    removed, and the variable replaces the node's result.
     """
     if any(len(node.outputs) > 1 for node in lowered.nodes):
         return None

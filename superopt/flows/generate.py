@@ -167,8 +167,8 @@ def generate_operators(
     """Find, prove and store the rules that follow from the definitions, the traits and the axioms of the named operators.
 
     The new rules replace the rules that were stored for the same operators. Other stored rules do not change. A rule that the
-    other stored rules imply is not stored. A new operator in specs/ gets its rules by this function, so `generate` need not be
-    called. The arguments are those of `generate`.
+    other stored rules imply is not stored. After an operator was added to specs/, a call of this function finds the operator's
+    rules, and `generate` need not be called. The arguments are those of `generate`.
 
     Raises:
         StoreError: The folder of rules cannot be read or written.
@@ -260,7 +260,10 @@ class _StoredRule:
     witnesses: tuple[StoredWitness, ...]
 
     def renamed(self, rule: Rule) -> _StoredRule:
-        """Return this stored rule under the name of `rule`, which is the same rule with a different name."""
+        """Return a copy of this stored rule in which the rule, the ledger entry and the witnesses have the name of `rule`.
+
+        `rule` must be equal to the rule in this stored rule, except for its name.
+        """
         witnesses = tuple(replace(w, rule=rule.name) for w in self.witnesses)
         return replace(self, rule=rule, entry=replace(self.entry, name=rule.name), witnesses=witnesses)
 

@@ -62,25 +62,27 @@ class RunFacts:
 
     @property
     def found_at(self) -> float:
-        """The seconds of search after which the best result already saved as much as the final result."""
+        """The seconds from the start of the search until the search found a result as good as the final result."""
         later = itertools.takewhile(lambda improvement: improvement[1] >= self.saved, reversed(self.improvements))
         return min((seconds for seconds, _ in later), default=0.0)
 
     @property
     def saved_early(self) -> float:
-        """The predicted seconds per run that the best early result saves.
+        """The predicted saving, in seconds per run, of the best result from the early part of the search.
 
-        Results are early until the share `REPORT.late_improvement_share` of the search time has passed.
+        The early part of a search ends when the share `REPORT.late_improvement_share` of the search time has passed.
         """
         until = REPORT.late_improvement_share * self.seconds
         return next((saved for seconds, saved in reversed(self.improvements) if seconds <= until), 0.0)
 
     @property
     def is_still_improving(self) -> bool:
-        """Whether the search ended early, and found a part of its gain late.
+        """Whether the search was cut short while it was still finding improvements.
 
-        If a run measured nothing, its results come from an earlier search, and the times at which they were found are not
-        known. In this case, the value is False.
+        The property is True if the search ended before every part was searched, and found more than the share
+        `REPORT.min_hint_share` of its final saving after the early part of the search (see `saved_early`). If a run measured
+        nothing, its results come from an earlier search, and the times of its improvements are not known. In this case, the
+        property is False.
         """
         return self.cut_short and self.measured > 0 and self.saved - self.saved_early > REPORT.min_hint_share * self.saved
 
@@ -88,8 +90,9 @@ class RunFacts:
 def refused_improvements(outcomes: Sequence[ModelOutcome], searched: SearchedModel) -> dict[str, int]:
     """Count the improvements that were found but not used, and return a mapping from the reason to the count.
 
-    A candidate (a whole model) counts if it failed the check, or was not faster by more than the noise and the margin. An
-    improvement of a part of the model counts if its weights are too large, or if it does not make the whole model faster.
+    Candidates (rewritten whole models) and rewrites of parts of the model are counted. A candidate is counted if it failed the
+    numerical check, or was not faster by more than the noise and the margin. A rewrite of a part is counted if the weights
+    would grow too much, or if the rewrite does not make the whole model faster.
     """
     best, own = searched.best, [outcome for outcome in outcomes if outcome.candidate.searched is searched]
     useful = sum(bool(gain.found.steps) and gain.seconds > 0 for gain in best.searched)
@@ -105,7 +108,7 @@ def refused_improvements(outcomes: Sequence[ModelOutcome], searched: SearchedMod
 
 
 def reasons(operators: Sequence[OperatorShare], uncovered: Sequence[UncoveredNodes], facts: RunFacts) -> tuple[str, ...]:
-    """Return sentences that say where the time goes, what cannot be rewritten, and what was found and refused."""
+    """Return sentences on operators with long run times, nodes that cannot be rewritten, and improvements that were refused."""
     return (*_reasons_by_time(operators, uncovered), *_reasons_by_search(facts))
 
 
@@ -204,9 +207,9 @@ def _hints_by_coverage(uncovered: Sequence[UncoveredNodes], dimensions: Sequence
 
 
 def _newer_operators(islands: Sequence[Segment], opset: int) -> tuple[int, list[str]] | None:
-    """Return a newer opset, and operators that this opset contains, that `opset` lacks, and that equal terms of the model.
+    """Return a newer opset and the names of new ONNX operators that the model could use, or None if there are none.
 
-    Returns None if there are no such operators.
+    The operators exist in the newer opset, but not in `opset`. For each operator, the model contains an equal term.
     """
     newest = newest_opset()
     newer = [spec for spec in registry().values() if _exists(spec, newest) and not _exists(spec, opset)]

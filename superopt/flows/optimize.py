@@ -276,10 +276,10 @@ def search(prepared: PreparedModel, outcomes: Sequence[ModelOutcome]) -> Iterato
     The caller adds the outcome of each candidate to `outcomes`, and stops the iteration when a candidate is accepted. A
     candidate without any rewrites means that no improvement was found.
 
-    While candidates fail the numerical check, up to two further searches follow, each with a third of the budget. The first
-    further search is made if the failed search used algorithms whose error may exceed the tolerance. It omits these algorithms.
-    The second further search is made if the failed search used steps that may spread NaN and infinities of an input to more
-    elements. It omits these steps and the algorithms.
+    While candidates fail the numerical check, up to two more searches follow, each with a third of the budget. If the failed
+    search used algorithms whose error may exceed the tolerance, the next search does not use these algorithms. If a failed
+    search used steps that may make more result elements NaN or infinite than the original does, the last search uses neither
+    such steps nor the algorithms.
     """
     searched = SearchedModel(ImprovedModel(prepared.start), failed=prepared.failed)
     if prepared.first.refused or prepared.failed:
@@ -307,9 +307,10 @@ def has_failed_outcome(searched: SearchedModel, outcomes: Iterable[ModelOutcome]
 
 
 def spreads_special(prepared: PreparedModel, orders: Sequence[Passes]) -> bool:
-    """Return whether a search in relaxed mode has steps that may spread NaN or infinities of an input to more elements.
+    """Return whether a search in relaxed mode found steps that may make more elements NaN or infinite than the original does.
 
-    `orders` contains the steps that the search found.
+    Such steps matter only if an input contains a NaN or an infinity. `orders` contains the steps that the search found. In
+    other modes, the result is False.
     """
     names = {step.rule for passes in orders for taken in passes for gain in taken for step in gain.found.steps}
     partly = any(name.startswith(PARTLY) for name in names)
@@ -322,8 +323,8 @@ def search_prepared_model(
 ) -> SearchedModel:
     """Search for rewrites of the model with the given rules, for at most `budget` seconds, and return the result.
 
-    `before` is the result of the previous search. The search usually assumes that inputs have ordinary magnitudes, to conclude
-    that values are finite. If `strict` is True, it does not use this assumption.
+    `before` is the result of the previous search. The search usually assumes that inputs have ordinary magnitudes, and thus
+    concludes that values are finite. If `strict` is True, the search does not make this assumption.
     """
     settings, phases, charts, start = prepared.settings, prepared.phases, prepared.charts, prepared.start
     share = 0.0 if settings.allow_contrib else OPTIMIZATION.contrib_budget_share
@@ -437,8 +438,8 @@ def candidates_to_judge(
     model without rewrites. If all improvements together are too small to compare, or the search found none, a single candidate
     without rewrites is yielded.
 
-    Rules named in `doubtful` may have rounding errors that are too large. If the search used such rules, no candidate follows a
-    candidate that failed the numerical check, because the remaining candidates would contain steps of such rules too. The
+    Rules named in `doubtful` may have rounding errors that are too large. If the search used one of these rules, the iteration
+    ends when a candidate fails the numerical check, because the remaining candidates would use the doubtful rules too. The
     iteration also ends if checking and timing the candidates has taken too long.
     """
     check_first = has_steps_of(doubtful, *searched.orders)
@@ -608,7 +609,7 @@ class RunExplanation:
 
 
 def explain(prepared: PreparedModel, facts: RunFacts) -> RunExplanation:
-    """Return an explanation: where the time goes, what cannot be rewritten, what was refused, what the user can do next.
+    """Return an explanation: reasons for the result, hints for the user, times by operator, nodes that cannot be rewritten.
 
     The nodes of the model are timed briefly, unless a stop was requested, or a faster model was found and sessions take long to
     open.
@@ -630,7 +631,10 @@ def explain(prepared: PreparedModel, facts: RunFacts) -> RunExplanation:
 
 
 def unused_options(settings: OptimizationSettings) -> dict[str, str]:
-    """Return a mapping from each option that may lead to a gain and was not given to its effect."""
+    """Return a mapping from command line options to their effects.
+
+    The mapping contains only options that may lead to a gain and that this run did not use.
+    """
     unused = {}
     if not settings.tune and settings.prices is None:
         unused["--tune"] = "finds faster settings of the session"

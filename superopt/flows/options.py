@@ -25,7 +25,7 @@ MOVES = ("rules", "mutants")
 
 
 class Options(TypedDict, total=False):
-    """The keyword arguments of `superopt.optimize`, where they are described."""
+    """The keyword arguments of `superopt.optimize`. The docstring of that function describes them."""
 
     provider: str
     budget: float | str | None
@@ -54,7 +54,7 @@ class Options(TypedDict, total=False):
 
 
 class ReplayOptions(TypedDict, total=False):
-    """The keyword arguments of `superopt.replay`, where they are described."""
+    """The keyword arguments of `superopt.replay`. The docstring of that function describes them."""
 
     provider: str
     threads: int | None

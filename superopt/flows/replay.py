@@ -249,7 +249,8 @@ class _Replaying:
     Attributes:
         prepared: The model.
         recorded: The certificate.
-        left: For each reason why segments (parts of the model) were not rewritten, the outputs of these segments.
+        left: The recorded segments (parts of the model) that were not rewritten, each as the names of its outputs, grouped by
+            the reason.
     """
 
     prepared: PreparedModel
@@ -309,11 +310,11 @@ class _Replaying:
             yield from self._permitted(rewrite, equal, steps)
 
     def _permitted(self, rewrite: Rewrite, equal: list[_Located], steps: StepReplay) -> Iterator[Gain]:
-        """Yield the rewrite for those segments in `equal` for which the floating-point mode permits every step.
+        """Yield the rewrite for each group of segments in which the floating-point mode permits every step of the rewrite.
 
-        Whether a step is permitted depends on the model's weights. All segments are tried together first, with joined facts
-        about their values, as in a search. If a step is not permitted for all segments together, each segment is tried by
-        itself.
+        The list `equal` contains recorded segments of the rewrite, each with the equal segment of the model. Whether a step is
+        permitted depends on the model's weights. First, all segments are tried as one group, with joined facts about their
+        values, as in a search. If a step is not permitted in this group, each segment is tried by itself.
         """
         taken = tuple(Step(step.rule, step.roots, step.replacements) for step in rewrite.steps)
         found = SearchResult(rewrite.after, taken, 0.0, 0.0, 0, "")
@@ -356,9 +357,10 @@ class _Parts:
         return Segment.of(self._chart.island(nodes), self._runs)
 
     def equal_to(self, state: State) -> Segment | None:
-        """Take and return a segment with these terms whose nodes are not taken, or return None if there is none.
+        """Find a segment that computes the terms in `state`, mark its nodes as taken, and return the segment.
 
-        The segments are those into which a search cuts the model.
+        Segments with nodes that are already taken are skipped. Returns None if no segment remains. The segments are those into
+        which a search cuts the model.
         """
         return next((segment for segment in self._every if segment.state == state and self.take(segment)), None)
 

@@ -82,7 +82,8 @@ def page_content(optimized: Optimized[AnyModel], files: PageFiles | None = None,
 def _rewrites(stages: Iterator[RewriteStage]) -> list[tuple[RewriteStage, Gain]]:
     """Return the rewrites of all stages.
 
-    A rewrite without steps only writes nodes anew. Such rewrites are left out if there are rewrites with steps.
+    A rewrite without steps writes the same computation as new nodes. Rewrites without steps are returned only if no rewrite has
+    steps.
     """
     every = [(stage, gain) for stage in stages for gain in stage.taken]
     return [(stage, gain) for stage, gain in every if gain.found.steps] or every
@@ -91,7 +92,7 @@ def _rewrites(stages: Iterator[RewriteStage]) -> list[tuple[RewriteStage, Gain]]
 def _part(
     stage: RewriteStage, gain: Gain, applied: Mapping[str, AppliedRule], known: Mapping[str, StoredRule], *, several: bool
 ) -> RewrittenPart:
-    """Return the rewrite as a page shows it. `several` is whether several passes rewrote the model."""
+    """Return the rewrite in the form that a page shows. `several` says whether more than one pass rewrote the model."""
     segment, found = gain.copies[0], gain.found
     outputs, inputs = [*segment.island.outputs], {term.name for term in segment.form.names.values()}
     scope = segment.island.scope

@@ -28,7 +28,7 @@ from superopt.runtime.session import Device
 
 @dataclass(frozen=True)
 class OptimizationSettings:
-    """The validated arguments of `superopt.optimize`, where the arguments are described.
+    """The validated arguments of `superopt.optimize`. The docstring of that function describes the arguments.
 
     Attributes:
         prices: The predicted times of nodes on the device of `device_profile`, or None if times are measured on this machine.

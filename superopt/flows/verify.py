@@ -152,7 +152,13 @@ def _source(path: str | os.PathLike[str]) -> ModelSource:
 
 
 def _require_identity(source: ModelSource, digest: str, which: str) -> None:
-    """Raise CertificateError unless the model's content has this digest. The message calls the model `which`."""
+    """Check that the content digest of the model is `digest`.
+
+    `which` is the word for the model in the error message: "original" or "optimized".
+
+    Raises:
+        CertificateError: The model has a different digest.
+    """
     if source.digest() != digest:
         raise CertificateError(f"{source.path} is not the {which} model of the certificate")
 

@@ -34,7 +34,7 @@ From nodes to terms:
     `lift`: translates one ONNX node to terms, using the definition of its operator in specs/, and reads constant tensors.
     `node_graphs`: describes parts of a model (operators, attributes, edges) for drawings.
     `coverage`: lists the nodes outside the islands, with the reasons and the nodes' share of the run time.
-    `positions`: recognizes integer tensors of axis positions known only at run time, and decides which nodes may read them.
+    `positions`: recognizes integer tensors that contain axis positions, and decides which nodes may read these tensors.
 
 From terms to nodes:
 

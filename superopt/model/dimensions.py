@@ -65,7 +65,8 @@ def _dynamic(model: Model) -> Iterator[tuple[ir.Value, int, object]]:
 
 
 def dynamic_dimension_names(model: Model) -> dict[str, bool]:
-    """Return a mapping from the name of each dynamic dimension to whether the dimension is the height or width of an image.
+    """Return a mapping from the name of each dynamic dimension to a boolean: True if the dimension is the height or width of an
+    image.
 
     Only dimensions of inputs are included. A dimension counts as the height or width of an image if an input of rank 4 has the
     dimension at axis 2 or 3.

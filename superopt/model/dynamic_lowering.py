@@ -2,7 +2,7 @@
 
 When terms are written as ONNX nodes, a node can have a shape, bounds or pads that are expressions over the dynamic dimensions.
 ONNX has special constants from which a node derives the values of such expressions at run time. Each expression is replaced by
-a special constant that is proved to mean the same as the expression at all sizes:
+a special constant. It is proved that the derived value equals the expression at all sizes. The special constants are:
 
 - 0 and -1 in the target shape of a Reshape,
 - 1 in the target shape of an Expand,
@@ -37,7 +37,8 @@ def has_dynamic_dimensions(value: object) -> bool:
 def numeric(
     node: NodeText, given: Mapping[str, Sequence[Extent]], shapes: Mapping[str, Shape]
 ) -> tuple[NodeText, dict[int, list[int]]]:
-    """Replace a node's expressions over the dynamic dimensions by constants that mean the same at all sizes.
+    """Replace a node's expressions over the dynamic dimensions by constants from which ONNX derives the same values at run
+    time.
 
     Returns the node with new attributes, and a mapping from the positions of changed operands to their new elements.
 
@@ -47,7 +48,7 @@ def numeric(
         shapes: the known shapes of values, by name.
 
     Raises:
-        ShapeError: no constant means the same as an expression at all sizes.
+        ShapeError: an expression cannot be replaced by a constant that is right at all sizes.
     """
     operands: dict[int, list[int]] = {}
     for position, name in enumerate(node.inputs):
@@ -175,8 +176,9 @@ def _bounds(
 ) -> list[int]:
     """Return the bounds of a Slice as integers. A bound may count from the end of the axis, or lie beyond the end.
 
-    ONNX clips bounds beyond the end. ONNX also clips a bound before the start of the axis to 0. Because a backward slice would
-    then contain the first element, a bound of a backward slice is rejected if it may lie before the start.
+    If a bound lies beyond the end of the axis, ONNX uses the end of the axis instead. If a bound that counts from the end lies
+    before the start of the axis, ONNX uses 0 instead, and a backward slice then wrongly contains the first element. Therefore,
+    a bound of a backward slice is rejected if it counts from the end and may lie before the start.
     """
     shape, axes = shapes.get(node.inputs[0]), given.get(node.inputs[3]) if len(node.inputs) > 3 else None
     if shape is None or axes is None:

@@ -20,7 +20,8 @@ ROLES = {"add": ("bias_axis", "lower_biased", "Add"), "mul": ("factor_axis", "lo
 
 
 def fusable_operands(op: str, host: Term, operands: Iterable[Term]) -> list[Term]:
-    """Return the operands that one ONNX node can add to, or multiply with, the term `host`.
+    """Return the operands that can be fused with the term `host`. One ONNX node then computes the host and adds the operand to
+    it, or multiplies it by the operand.
 
     `operands` are the operands of a sum (`op` is "add") or a product ("mul"). The result contains only constants whose elements
     are all equal, or differ only along the axis of the host's bias or factor.
@@ -30,9 +31,10 @@ def fusable_operands(op: str, host: Term, operands: Iterable[Term]) -> list[Term
 
 
 def row(op: str, host: Term, operand: Term) -> Term:
-    """Return `operand`, a bias or factor of the term `host`, as a vector along the axis on which it can vary.
+    """Return the bias or factor `operand` of the term `host` as a vector. The elements of `operand` differ only along one axis
+    of the host, and the vector contains one element for each position on this axis.
 
-    The operand must be a result of `fusable_operands`. A single number is repeated along the axis.
+    The operand must be a result of `fusable_operands`. If all elements of `operand` are equal, the vector repeats this element.
     """
     (inner,) = operand.args
     return inner if operand.integers("axes") else apply("expand", inner, shape=(host.shape[_axis(op, host)],), axes=())
@@ -41,7 +43,8 @@ def row(op: str, host: Term, operand: Term) -> Term:
 def _axis(op: str, host: Term) -> int:
     """Return the axis along which a bias or factor of the term `host` may vary, as a negative number that counts from the end.
 
-    Returns 0 if no ONNX node computes the host with a bias (`op` is "add") or a factor ("mul").
+    Returns 0 if no single ONNX node can compute the host and add a bias to it (`op` is "add") or multiply it by a factor
+    ("mul").
     """
     spec = _composite(op, host)
     return 0 if spec is None else int(getattr(spec.module, ROLES[op][0])(host))
@@ -50,7 +53,7 @@ def _axis(op: str, host: Term) -> int:
 def emit_epilogue(op: str, host: Term, row: Term, emit: Emit) -> str:
     """Write one node that computes the term `host` plus a bias (`op` is "add") or the term times a factor ("mul").
 
-    Returns the name of the node's result. `row` is the bias or factor, as a vector along the axis on which it can vary.
+    Returns the name of the node's result. `row` is the bias or factor as a vector, as the function `row` returns it.
     """
     spec = _composite(op, host)
     assert spec is not None
@@ -61,8 +64,8 @@ def emit_epilogue(op: str, host: Term, row: Term, emit: Emit) -> str:
 def _composite(op: str, host: Term) -> Operator | None:
     """Return the operator whose module in `specs/` can write the term `host` and a bias or factor as one node, or None.
 
-    If there are several such operators, return the operator with the largest `DEPTH`: its node replaces the most nested
-    operators.
+    If there are several such operators, return the operator with the largest `DEPTH`. `DEPTH` is the number of nested operators
+    that the node computes.
     """
     axis = ROLES[op][0]
     specs = [spec for spec in _composites(axis) if getattr(spec.module, axis)(host) is not None]
@@ -71,5 +74,7 @@ def _composite(op: str, host: Term) -> Operator | None:
 
 @functools.cache
 def _composites(axis: str) -> tuple[Operator, ...]:
-    """Return the operators whose module in `specs/` defines a function named `axis` ("bias_axis" or "factor_axis")."""
+    """Return the operators whose module in `specs/` defines a certain function. The string `axis` is the function's name:
+    "bias_axis" or "factor_axis".
+    """
     return tuple(spec for spec in registry().values() if hasattr(spec.module, axis))

@@ -3,7 +3,7 @@
 `superopt rules export --format onnxscript` writes a module whose rules call `improvement` from their `check`. A rule is applied
 only if its preconditions hold for the shapes and attributes of the matched nodes, and if the new nodes are cheaper. New nodes
 are cheaper if neither the number of nodes nor the number of arithmetic operations increases, and at least one of these numbers
-decreases. If both numbers stay equal, the memory traffic must decrease. Therefore, rewriting terminates with any set of rules.
+decreases. If neither number changes, the memory traffic must decrease. Therefore, rewriting terminates with any set of rules.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ def improvement(statement: str, outputs: Sequence[ir.Value], leaves: Iterable[ir
     """Apply the rule in `statement` to the nodes between the values `leaves` and the values `outputs`.
 
     Returns the new nodes, or None if the rule does not apply or the new nodes are not cheaper. New nodes are cheaper if neither
-    the number of nodes nor the number of arithmetic operations increases, and at least one of these numbers decreases. If both
-    numbers stay equal, the memory traffic must decrease.
+    the number of nodes nor the number of arithmetic operations increases, and at least one of these numbers decreases. If
+    neither number changes, the memory traffic must decrease.
     """
     graph = _Lifting({id(leaf) for leaf in leaves}, opset)
     roots = tuple(graph.term(value) for value in outputs)

@@ -27,8 +27,8 @@ def externalize_tensors(model: Model, scratch: Scratch | None = None) -> StoredM
 
     The paths of the files are relative to the `folder` of the result. Tensors that are already in files stay there. If
     `scratch`, a temporary folder, is given, all other large tensors are written to files in this folder. For this purpose,
-    Constant nodes with large tensors become initializers, because only initializers can be in files. ONNX Runtime converts
-    Constant nodes to initializers in any case when it loads a model.
+    Constant nodes with large tensors become initializers, because only initializers can be in files. ONNX Runtime itself makes
+    the same conversion when it loads a model.
 
     Raises:
         TargetError: a file cannot be written.

@@ -7,7 +7,7 @@ be a mask. A mask has infinite or hugely negative elements. An input may be a ma
 through operators that pass the magnitude of elements on:
 
 - operators that absorb infinities: softmax, minimum, maximum, Where, Clip, Relu, maximum pooling,
-- operands for which any magnitude is usual: the operand of a logarithm, a divisor that is not constant, the base and the
+- operands that are not assumed to be ordinary: the operand of a logarithm, a divisor that is not constant, the base and the
   exponent of a power whose exponent is not a natural number.
 
 Exporters guard attention with `Where(IsNaN(p), 0, p)`, because the softmax of a row that is entirely masked by infinities is
@@ -125,7 +125,8 @@ def _has_steps(node: ir.Node) -> bool:
 
 
 def _chain(value: ir.Value | None) -> tuple[ir.Value | None, list[ir.Node]]:
-    """Return the value from which a chain of nodes computes `value`, and the nodes of the chain.
+    """Follow the chain of nodes that computes `value` back to its start. Return the value at the start, and the nodes of the
+    chain.
 
     Each node of the chain has exactly one operand that is not constant.
     """
@@ -160,12 +161,12 @@ def _divides_by_constant(node: ir.Node | None) -> bool:
 
 
 def _divisors(node: ir.Node, *others: str) -> list[ir.Value]:
-    """Return a list that contains the node's divisor or the base of its power. For any other node, the list is empty.
+    """Return a list with one operand of the node: the divisor of a Div or Reciprocal, or the base of a Pow.
 
     The sign of a zero in such an operand determines the sign of an infinity in the result.
 
-    The list is also empty for a power whose exponent is a natural number. If the node's operator is one of `others`, the list
-    contains the node's first operand.
+    The list is empty for a Pow whose exponent is a natural number, and for nodes of all other operators. The strings in
+    `others` name further operators. For a node of a further operator, the list contains the first operand.
     """
     if node.domain not in STANDARD:
         return []
@@ -188,7 +189,8 @@ class SumOperand(NamedTuple):
         graph: the graph whose nodes compute the operand.
         constant: whether the operand does not depend on the model's inputs.
         facts: the bounds and other facts of `source`.
-        ordinary: the largest magnitude of an ordinary constant. Models do not add ordinary constants in order to round.
+        ordinary: the largest magnitude of an ordinary constant. A sum whose purpose is to round a number is assumed to contain
+            a larger constant (see `ModelFacts.rounding_sums`).
     """
 
     sign: int
@@ -208,7 +210,7 @@ class SumOperand(NamedTuple):
 class ModelFacts:
     """The bounds of a model's values, and whether a value may be infinite or NaN.
 
-    The caller passes the nodes to `tell` in topological order.
+    The caller must call the method `tell` for each node, in topological order.
     """
 
     def __init__(self, model: ir.Model) -> None:
@@ -271,16 +273,15 @@ class ModelFacts:
             self._terms[value] = term
 
     def rounding_sums(self) -> frozenset[ir.Node]:
-        """Return the nodes whose results are part of a sum that rounds on purpose.
+        """Return the nodes of sums whose purpose is to round a number, as in `(x + 1e6) - 1e6`.
 
-        Models round numbers on purpose with sums of at least three operands, two of which cancel, as in `(x + 1e6) - 1e6`. Two
-        operands cancel if one is the negative of the other, or if one may be large and positive where the other is large and
-        negative. The operands of a sum include the operands of inner sums, even if operators between the sums move or negate
-        elements.
+        A sum is assumed to have this purpose if it has at least three operands, two of which cancel. Two operands cancel if one
+        is the negative of the other, or if one may be large and positive where the other is large and negative. The operands of
+        a sum include the operands of inner sums, even if operators between the sums move or negate elements.
 
-        Sums of another kind are also included: an operand of the sum is a product, and one of the nodes described above
-        computes a factor of this product. Such sums compute rounding errors, as in Dekker's product of two numbers
-        (https://doi.org/10.1007/BF01397083).
+        The result also contains the nodes of sums that compute rounding errors, as in Dekker's product of two numbers
+        (https://doi.org/10.1007/BF01397083). In such a sum, an operand is a product, and one of the nodes described above
+        computes a factor of this product.
         """
         found: set[ir.Node] = set()
         seen: set[tuple[GraphOrNone, Term]] = set()
@@ -318,12 +319,13 @@ class ModelFacts:
         return False
 
     def stepped_chains(self) -> frozenset[ir.Node]:
-        """Return the nodes of chains that compute the operand of a step function from an exact number and constants.
+        """Return the nodes of chains that compute the operand of a step function, such as Floor.
 
-        An exact number is an input, or an integer that is converted to floating point.
+        Each chain starts at a value without rounding errors: an input, the result of a Range, or the result of a Cast from
+        integers or booleans. All other operands in the chain are constants, and at least two nodes of the chain do arithmetic.
 
-        Models compute positions with such chains, as in `floor(p * 0.7 / 0.7)`. If a rewrite changes the rounding in such a
-        chain, a position at a step may change by one.
+        For example, models compute positions with such chains, as in `floor(p * 0.7 / 0.7)`. If a rewrite changes the rounding
+        in such a chain, a position at a step may change by one.
         """
         found: set[ir.Node] = set()
         for node in ir.traversal.RecursiveGraphIterator(self._top):
@@ -336,9 +338,10 @@ class ModelFacts:
     def signed_zeros(self) -> frozenset[ir.Value]:
         """Return the values for which the sign of a zero can determine the sign of an infinity.
 
-        These values are divisors that may be 0, and values from which products, sums and moves pass a zero on to such a
-        divisor. MatMul, Conv and other sums of many products are not followed, because the sign of a zero matters only if all
-        of the products are 0.
+        The result contains the divisors, and the bases of powers, that may be 0. If a value in the result is computed by a
+        product, a sum, a move or a similar operator (`_PASSES_ZEROS`), the result also contains those of the operator's
+        operands that may be 0. MatMul, Conv and other sums of many products are not followed, because the sign of a zero
+        matters only if all of the products are 0.
         """
         nodes = ir.traversal.RecursiveGraphIterator(self._top)
         divisors = [value for node in nodes for value in _divisors(node)]
@@ -430,7 +433,7 @@ class ModelFacts:
     def _sum(self, root: Term, graph: GraphOrNone, ordinary: float) -> tuple[set[tuple[GraphOrNone, Term]], set[SumOperand]]:
         """Return two sets: the sum `root` with its inner sums, and the operands of these sums that are not sums themselves.
 
-        `ordinary` is the largest magnitude of an ordinary constant. Models do not add ordinary constants in order to round.
+        `ordinary` is the largest magnitude of an ordinary constant (see `SumOperand`).
         """
         sums: set[tuple[GraphOrNone, Term]] = set()
         operands: set[SumOperand] = set()
@@ -525,10 +528,11 @@ class ModelFacts:
 
 
 def _masks(nodes: list[ir.Node]) -> tuple[set[ir.Value], set[ir.Value]]:
-    """Return the values that may be masks, and the values whose elements a Where may replace.
+    """Return two sets of values: those that may be masks, and those whose elements a Where may replace.
 
-    A mask has infinite or hugely negative elements. A value may be a mask if operators that pass magnitudes on (`PASSING`) lead
-    from its elements to an operator that absorbs infinities (`ABSORBING`), or to an operand for which any magnitude is usual.
+    A mask has infinite or hugely negative elements. A value may be a mask if its elements reach an operand of one of two kinds,
+    either directly or through operators in `PASSING`. The first kind is an operand of an operator in `ABSORBING`. The second
+    kind is an operand at a position that `_any_magnitude` yields, such as the operand of a Log.
     """
     reaching: set[ir.Value] = set()
     padded: set[ir.Value] = set()
@@ -551,8 +555,8 @@ def _masks(nodes: list[ir.Node]) -> tuple[set[ir.Value], set[ir.Value]]:
 
 
 def _ordinary_constant(kind: ir.DataType | None) -> float:
-    """Return the largest magnitude of an ordinary constant of this type. Models do not add ordinary constants in order to
-    round.
+    """Return the largest magnitude of an ordinary constant of this type. A sum whose purpose is to round a number is assumed to
+    contain a larger constant (see `ModelFacts.rounding_sums`).
     """
     return MODEL.max_ordinary_half_constant if kind == ir.DataType.FLOAT16 else MODEL.max_ordinary_magnitude
 
@@ -560,8 +564,8 @@ def _ordinary_constant(kind: ir.DataType | None) -> float:
 def _cancel(operands: Collection[SumOperand]) -> bool:
     """Return whether a sum of these operands has at least three operands, two of which cancel.
 
-    An ordinary constant does not count as one of the two operands that cancel, because models do not use such constants to
-    round.
+    Two equal constants of opposite sign do not count as operands that cancel if their magnitude is ordinary. A sum whose
+    purpose is to round a number is assumed to contain a larger constant.
     """
     if len(operands) < 3:
         return False
@@ -590,7 +594,7 @@ def _graph_of(value: ir.Value) -> GraphOrNone:
 
 
 def _any_magnitude(node: ir.Node) -> Iterator[int]:
-    """Yield the positions of the operands for which values of any magnitude are usual, such as the operand of a Log."""
+    """Yield the positions of the operands that are not assumed to have an ordinary magnitude, such as the operand of a Log."""
     match node.op_type:
         case "Log" | "Reciprocal":
             yield 0

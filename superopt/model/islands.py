@@ -1,13 +1,14 @@
 """Islands: the convex regions of a model's graphs that the algebra can express.
 
-A node lifts if the algebra can express the node's results as terms. Only nodes that lift can be in an island. Each node has a
-level. On a path from the inputs, the level rises by one each time the path returns from nodes that do not lift to nodes that
-lift. An island is a connected set of nodes that lift and that have the same level and the same floating-point type. Nodes that
-read the same value count as connected. Because all nodes of an island have the same level, no path leaves an island and returns
-to it. So replacing the island's outputs cannot close a cycle through the rest of the model.
+A node is called liftable if the algebra can express the node's results as terms. Only liftable nodes can be in an island. Each
+node has a level. On a path from the inputs, the level rises by one each time the path leaves the liftable nodes and returns to
+them. The level also rises at a node that would extend a sum or product beyond `MODEL.max_chain_operands` operands. An island is
+a connected set of liftable nodes that have the same level and the same floating-point type. Nodes that read the same value
+count as connected. Because all nodes of an island have the same level, no path leaves an island and returns to it. So replacing
+the island's outputs cannot close a cycle through the rest of the model.
 
 Some nodes use only the shape of a value. If the shape is known, such a node no longer reads the value after rewriting.
-Therefore, a node counts as reading only the values that are variables of its terms.
+Therefore, the values that a liftable node reads are defined as the variables of its terms.
 
 Nodes that only combine weights, or only move integers, are not in any island. If an island uses the results of such nodes, the
 island's terms include the computation of these results.
@@ -48,9 +49,10 @@ RANDOM = frozenset({"Bernoulli", "Dropout", "Multinomial", "RandomNormalLike", "
 class Island:
     """A region of a graph that the algebra can express: its nodes, and the terms that the nodes compute.
 
-    No path leaves the region and returns to it. The variables of the terms stand for values from outside the region. A variable
-    for a weight is constant, and a variable for booleans is a condition. A variable for integers is a position (an index along
-    an axis). All other variables are numbers of type `dtype`.
+    No path leaves the region and returns to it. The variables of the terms stand for values from outside the region. The term
+    attribute `constant` is True for a variable that stands for a weight. `condition` is True for a variable that stands for
+    booleans. `position` is positive for a variable that stands for integers (indices along an axis). All other variables stand
+    for numbers of type `dtype`.
 
     Attributes:
         nodes: the island's nodes, in topological order.
@@ -110,8 +112,8 @@ class Chart:
         model: the model.
         views: the `Views` object of the model, if the caller has one.
         mode: the floating-point mode. See `chart_of` for the relaxed mode.
-        rounding: nodes whose rounding must not change, such as parts of a sum that rounds on purpose. No island contains these
-            nodes.
+        rounding: nodes whose rounding must not change, such as the nodes of a sum whose purpose is to round a number. No island
+            contains these nodes.
         native_half: whether kernels compute in float16. If False, no island contains float16 values in the precise mode.
     """
 
@@ -210,8 +212,8 @@ class Chart:
     def _place(self, node: ir.Node) -> None:
         """Decide whether the node can be in an island (a convex region of the model), and record the result.
 
-        If the node can be in an island, this method records the node's level. The level rises where a path returns from other
-        nodes to nodes that can be in an island. Only nodes of the same level can be in the same island. If the node only
+        If the node can be in an island, this method records the node's level. The level rises where a path leaves the nodes
+        that can be in an island and returns to them. Only nodes of the same level can be in the same island. If the node only
         combines weights or moves integers, this method records the node's terms, so that the terms of other nodes can include
         them.
         """
@@ -313,7 +315,7 @@ class Chart:
         An operand in `terms` is replaced by its term, and any other operand becomes a variable. The algebra can express a node
         if a definition in `specs/` covers its operator, the shapes of its results are known, and all its floating-point values
         have the same type. If the node has boolean results, this type must be the model's only floating-point type. If all
-        elements that an IsNaN or IsInf tests are known to be finite, its term is a tensor of zeros.
+        elements of the operand of an IsNaN or IsInf are known to be finite, the term of the result is a tensor of zeros.
         """
         results = results_of(node, self.opset)
         if node.op_identifier() in self.model.functions or (self._float_type(node) is None and not _moves_integers(node)):
@@ -335,9 +337,9 @@ class Chart:
         """Return whether the floating-point mode permits computing the node's results from its terms.
 
         Computing results from terms can change rounding, because terms flatten nested sums, and because the terms for some ONNX
-        operators consist of several operators. In the precise mode, the terms must consist of one operator, apart from
-        operators that only move elements, and must not be a sum with an operand that is a sum, or a product with an operand
-        that is a product. Constants may be moved, but no other operator may be applied to constants, because constants are
+        operators consist of several operators. In the precise mode, the terms may contain any number of operators that only
+        move elements, but at most one other operator. An operand of a sum must not be a sum, and an operand of a product must
+        not be a product. Constants may be moved, but no other operator may be applied to constants, because constants are
         computed in float64. The operator must not be a reciprocal, because a product with a reciprocal becomes a Div. In ONNX
         Runtime's kernel for the operator, the rounding of an element must not depend on its position, because a rewrite may
         move elements.
@@ -379,7 +381,9 @@ def _computed_in(kind: ir.DataType) -> str:
 def chart_of(model: Model, views: Views, mode: FpMode, *, native_half: bool = False) -> Chart:
     """Return the model's `Chart`.
 
-    In the relaxed mode, no island contains nodes of sums that round on purpose, or nodes that compute exact positions.
+    In the relaxed mode, no island contains the nodes of a sum whose purpose is to round a number (see
+    `ModelFacts.rounding_sums`). Also, no island contains the nodes of a chain that computes the operand of a step function, as
+    in `floor(p * 0.7 / 0.7)` (see `ModelFacts.stepped_chains`).
     """
     chart = Chart(model, views, mode, native_half=native_half)
     facts = chart.facts
@@ -442,7 +446,7 @@ class _Partition:
         return root
 
     def join(self, one: object, other: object) -> None:
-        """Merge the set that contains `one` and the set that contains `other`."""
+        """Merge two sets: the set with the member `one`, and the set with the member `other`."""
         self._parent[self.of(one)] = self.of(other)
 
 

@@ -34,8 +34,8 @@ def sink_unit_axes(term: Term, alone: Callable[[Term], bool]) -> Term | None:
     """Move a reshape inwards to the reductions, if the reshape only adds axes of extent 1.
 
     For example, `reshape(sqrt(reduce_mean(x)))` becomes `sqrt(reshape(reduce_mean(x)))`. Each term between the reshape and the
-    reductions must have only one user (`alone` returns whether a term has only one user). Each reduction must give the required
-    shape if it keeps its axes. If one of these conditions is not met, the result is None.
+    reductions must have only one user (`alone` returns whether a term has only one user). With `keepdims=1`, each reduction
+    must have the shape of the reshape. If one of these conditions is not met, the result is None.
     """
     x = term.args[0]
     if term.op != "reshape" or x.op.startswith("reduce_") or not _adds_units(term):
@@ -100,7 +100,9 @@ def _reduces(x: Term) -> bool:
 
 
 def _without_units(x: Term, like: Term) -> Term | None:
-    """Return `x` in the shape of `like`. If `x` is neither constant nor a reshape of a term with this shape, return None."""
+    """Return the elements of `x` as a term with the same shape as the term `like`. The result is None if `x` is neither a
+    constant nor a reshape of a term that already has this shape.
+    """
     if x.op == "reshape" and x.args[0].shape == like.shape:
         return x.args[0]
     return _constant(x, like.sizes) if x.constant else None

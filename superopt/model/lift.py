@@ -175,9 +175,10 @@ def is_standard(node: ir.Node, opset: int) -> bool:
 def leaf_of(value: ir.Value) -> Term | None:
     """Return a variable that stands for the value in terms, or None.
 
-    The variable has the value's name and shape. A variable for a weight is constant, a variable for booleans is a condition,
-    and a variable for computed integers is a position. The result is None if an extent of the value is 0 or not a number, if
-    the value is a constant of integers, or if the algebra does not have its type.
+    The variable has the value's name and shape. The term attribute `constant` is True if the value is a weight. `condition` is
+    True if the value contains booleans. `position` is the bit width of integers, or 0 for any other type. The result is None if
+    an extent of the value is 0 or not a number, if the value is a constant of integers, or if the algebra does not have its
+    type.
     """
     shape, condition, position = value.shape, value.dtype == ir.DataType.BOOL, BITS.get(value.dtype, 0)
     if value.name is None or shape is None or not (condition or position or value.dtype in FLOATS):
@@ -438,10 +439,10 @@ class _Rows(_Node):
 
 
 def _common(op_type: str, extents: Sequence[int]) -> int:
-    """Return the extent to which the given extents broadcast.
+    """Return the extent that results from broadcasting the given extents together.
 
     Raises:
-        ShapeError: the extents do not broadcast in the same way at all sizes.
+        ShapeError: two of the extents are not 1, and are not proved to be equal at all sizes.
     """
     longest = next((n for n in extents if n != 1), 1)
     if not all(n == 1 or prove_equal(n, longest) for n in extents):

@@ -93,8 +93,8 @@ def load(source: Source) -> Loaded:
 
     Raises:
         ModelNotFoundError: the file, or a file of external data, is missing.
-        InvalidModelError: the file is empty or not an ONNX model, its nodes depend on one another in a cycle, or the model
-            names external data outside its folder.
+        InvalidModelError: the file is empty or is not an ONNX model, a graph of the model has a cycle, or a file of external
+            data is outside the model's folder.
     """
     if (model := _model_in_memory(source)) is not None:
         return Loaded(model if all(map(_is_ordered, _tops(model))) else _ordered(as_model(as_proto(model)), "the model"))
@@ -246,8 +246,8 @@ def _bind_external_data(model: Model, path: Path, label: str) -> None:
     """Make every external tensor of the model readable. The tensor's file must be in the folder that contains the model's file
     `path`.
 
-    The file may be a symbolic link. The target of this link must be in the same folder. If `path` is a symbolic link too, as in
-    the Hugging Face cache, the target may also be in the folder that contains the target of `path`.
+    The file may be a symbolic link. The target of this link must be in the same folder. If `path` itself is a symbolic link, as
+    in the Hugging Face cache, there is a second permitted folder: the folder of the file to which `path` points.
     """
     for graph in model.graphs():
         for value in graph.initializers.values():

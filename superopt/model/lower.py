@@ -189,7 +189,7 @@ class _Lowering:
         return Lowered(tuple(nodes), stored, frozenset(booleans), shapes)
 
     def _numeric(self, nodes: Iterable[NodeText], shapes: dict[str, Shape]) -> list[NodeText]:
-        """Replace expressions over the dynamic dimensions by constants that mean the same at all sizes."""
+        """Replace expressions over the dynamic dimensions by constants from which ONNX derives the same values at run time."""
         given: dict[str, Sequence[Extent]] = {
             name: [int(n) for n in array.tolist()]
             for name, array in self.initializers.items()

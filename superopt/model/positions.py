@@ -25,9 +25,9 @@ def is_position(term: Term) -> bool:
 
 
 def drop_unusable_integers(op_type: str, inputs: Sequence[Term | None]) -> list[Term | None]:
-    """Return the inputs of a node, with None in place of each integer term that the node may not read.
+    """Return the inputs of a node, with None in place of each integer term that is not permitted as an input.
 
-    A node may read integers if it only moves them, as a Transpose does, or selects rows by them, as a Gather does.
+    Integers are permitted if the node only moves them, as a Transpose does, or selects rows by them, as a Gather does.
     """
     first = next(iter(inputs), None)
     moves = op_type in MOVERS and first is not None and is_position(first)

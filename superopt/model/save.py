@@ -54,9 +54,9 @@ def loadable(model: Model, scratch: Scratch, path: Path | None = None) -> Loadab
     """Return the model in a form that ONNX Runtime can load without parsing a large ModelProto.
 
     If the tensors in memory have at most `MODEL.max_message_bytes` bytes in total, the result contains them, and external
-    tensors stay in their files. Otherwise, the result is `path`, the file of the model, if `path` is given, the model has
-    external tensors, and none of them has an absolute path. In all other cases, the large tensors are written to files of
-    `scratch`, a temporary folder.
+    tensors stay in their files. If the tensors in memory have more bytes, the result is either the model's own file `path`, or
+    a model whose large tensors are written to files of the temporary folder `scratch`. The result is `path` if this argument is
+    given, if the model has external tensors, and if no external tensor has an absolute path.
 
     Raises:
         TargetError: a file for tensors cannot be written.

@@ -37,10 +37,11 @@ def config_of(model: Model) -> dict[str, Json]:
 
 
 def with_settings(model: Model, told: Settings, threads: int) -> Model:
-    """Return a copy of the model with the settings `told` in its metadata, or the model itself if there are no settings.
+    """Return a copy of the model that stores the given settings in its metadata. If `told` contains no settings, the model
+    itself is returned.
 
-    Other entries under `ort_config` do not change. If options are added to `ort_config`, the number of threads is added too,
-    because ONNX Runtime then ignores a number of threads that a program chooses.
+    Other entries under `ort_config` do not change. If options are added to `ort_config`, `threads` is added too. When ONNX
+    Runtime uses `ort_config`, it ignores the number of threads that a program gives.
 
     Raises:
         InvalidModelError: the model's `ort_config` does not have the form that ONNX Runtime reads.

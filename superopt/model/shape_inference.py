@@ -64,9 +64,10 @@ def with_onnx_shapes(model: ir.Model) -> ir.Model:
 
 
 def _folded(model: ir.Model, opset: int) -> bool:
-    """Visit each node once. Store each constant, and each shape of a result, that can be computed from what is known so far.
+    """Visit each node once. If the shapes of the node's results can be inferred, store them. If the node's result can be
+    computed as a small constant, store it too.
 
-    Returns whether a constant, or the shape of a non-standard operator's result, was added.
+    Returns True if a constant was stored, or if a shape was stored for a result of a non-standard operator.
     """
     news = False
     for node in _nodes(model):

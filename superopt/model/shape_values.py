@@ -5,7 +5,7 @@
 or booleans. Sizes and elements are `Extent` and `Cond` expressions (see `superopt.algebra.integers`) that are right at all
 sizes at which the model runs, including 0. Each element or size that depends on the data of the inputs, and not only on their
 sizes, is represented by its own symbol for an unknown integer. If no element of a tensor depends on sizes or data, the tensor
-is stored in the `const_value` of its value.
+is stored in the attribute `const_value` of the `ir.Value`.
 
 Constraints that the model itself imposes are assumed, and are listed in `assumptions`. An example is that the inner dimensions
 of a matrix product are equal.
@@ -344,7 +344,8 @@ class ShapeValues:
         return tuple(functools.reduce(self._common, column) for column in columns)[::-1]
 
     def _common(self, one: Extent, other: Extent) -> Extent:
-        """Return the extent to which two extents broadcast, and assume that the extents can be broadcast together.
+        """Return the extent that results from broadcasting two extents together. If it is not known whether this is possible,
+        it is assumed to be possible.
 
         Raises:
             ShapeError: the two extents cannot be broadcast together.
@@ -438,8 +439,9 @@ class ShapeValues:
     def _windows(self, node: ir.Node, image: Shape, kernel: Sequence[int]) -> Shape:
         """Return the number of windows along each axis of an image.
 
-        There are two cases in which ONNX Runtime deviates from ONNX. In a pooling with dilations and `auto_pad=SAME_*`, the
-        number of windows counts as unknown. A pooling of a padded image that is smaller than a window is assumed not to occur.
+        ONNX Runtime deviates from ONNX in two cases. The first case is a pooling with dilations and `auto_pad=SAME_*`: here,
+        the number of windows counts as unknown. The second case is a pooling in which the padded image is smaller than a
+        window: this case is assumed not to occur.
         """
         count = len(kernel)
         strides = _attribute(node, "strides", (1,) * count)

@@ -249,7 +249,8 @@ class _Splicing:
         return ir.LazyTensor(lambda: ir.tensor(array.computed(), name=name), kind, shape, name=name, cache=cache)
 
     def _prefix(self) -> str:
-        """Return a new prefix `superopt.N.` for names. The number `N` is larger than the number in any such name of the model.
+        """Return a new prefix `superopt.N.` for names. If names in the model already begin with such prefixes, `N` is larger
+        than the numbers in these prefixes.
 
         So passes use different names, and a certificate can use names to distinguish the values of the first model from those
         of the last.

@@ -117,8 +117,8 @@ class Views:
 def _is_certain(condition: Cond) -> bool:
     """Return whether a requirement of a term is proved for all sizes, or needs no proof.
 
-    Only requirements that numbers are equal or unequal (`==`, `!=`) need a proof. ONNX itself also makes all other
-    requirements, so the model can run only at sizes that meet them.
+    Requirements that numbers are equal or unequal (`==`, `!=`) need a proof. Requirements of the form `n >= 0` need no proof:
+    ONNX itself makes these requirements, so the model can run only at sizes that meet them.
     """
     match condition:
         case Compare("==" | "!="):

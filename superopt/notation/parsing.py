@@ -2,22 +2,22 @@
 
 Parsing is the inverse of printing: if the text that `render_terms` returns for some terms is parsed, the same terms result.
 
-    x @ y + relu(z)                                    operators as infix symbols or calls
-    concat(x, y, axis=-1)                              attributes by name; axes counted from the end
-    slice(x, axis=-1, start=0, stop=y.shape[-1])       sizes are arithmetic over extents of variables
-    conv(x, w, strides=(s0, s1), ...)                  s0 and s1 are attribute variables, which stand for numbers
-    slice(m := x @ concat(y, z, axis=-1), ...)         a shared subterm, named at its first occurrence
-    expand(b, shape=(x @ w).shape, axes=(-1,))         the shape of a term
-    expand(y, shape=x.shape, axes=others(x, k))        the axes of a term except the listed axes
+    x @ y + relu(z)                                    Operators are written as infix symbols or as calls.
+    concat(x, y, axis=-1)                              Attributes are given by name. Axes are counted from the end.
+    slice(x, axis=-1, start=0, stop=y.shape[-1])       Sizes are arithmetic expressions over extents of variables.
+    conv(x, w, strides=(s0, s1), ...)                  The attribute variables s0 and s1 stand for numbers.
+    slice(m := x @ concat(y, z, axis=-1), ...)         A shared subterm is named at its first occurrence.
+    expand(b, shape=(x @ w).shape, axes=(-1,))         A term followed by `.shape` denotes the shape of the term.
+    expand(y, shape=x.shape, axes=others(x, k))        `others` denotes all axes of a term except the listed axes.
 
-    x.shape[others(x, k)] == y.shape[others(y, k)]     in a condition: sizes agree along these axes
+    x.shape[others(x, k)] == y.shape[others(y, k)]     This condition states that the sizes agree along these axes.
 
 A rule is `lhs => rhs for x[2, 3], y[2] where condition, condition`. `for` lists every tensor variable with its possible ranks.
-The rule is stated for all well-typed combinations of these ranks. A rule without variables has no `for`. If a side has several
-outputs, they are written as a tuple. The `for` clause can also list axis variables and tuples of attribute variables:
+The rule is stated for all well-typed combinations of these ranks. A rule without variables has no `for` clause. If a side has
+several outputs, they are written as a tuple. The `for` clause can also list axis variables and tuples of attribute variables:
 
-    k[-1, -2]                                          an axis variable and its possible axes: concat(x, y, axis=k)
-    s[2]                                               a tuple of attribute variables s0, s1: strides=s is strides=(s0, s1)
+    k[-1, -2]                                          The axis variable k is -1 or -2, for example in concat(x, y, axis=k).
+    s[2]                                               The tuple s is (s0, s1), for example in conv(x, w, strides=s, ...).
 """
 
 from __future__ import annotations
@@ -325,8 +325,8 @@ class Statement:
 
     Attributes:
         arrow: `==` if both sides are defined on the same inputs, or `=>` if the right side may be defined on more inputs.
-        ranks: Pairs of a name in the `for` clause and its possible ranks. For an axis variable, the pair contains the possible
-            axes, which are negative integers.
+        ranks: Pairs (name, ranks), one for each name in the `for` clause. For an axis variable, the second entry contains the
+            possible axes, which are negative integers, instead of ranks.
         where: The conditions.
     """
 
@@ -382,7 +382,7 @@ def parse_statement(line: str) -> Statement:
 
 @functools.lru_cache(maxsize=4096)
 def _ranks(text: str) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """Return pairs of a name in a `for` clause and its possible ranks."""
+    """Parse a `for` clause. Return the names in the clause, each paired with its possible ranks."""
     return tuple(map(_ranked, _separated(text)))
 
 
@@ -416,7 +416,10 @@ def _rank(node: ast.expr) -> int:
 
 
 def equation_at_ranks(statement: Statement, ranks: Mapping[str, int]) -> Equation:
-    """Return the statement, parsed at these ranks of its variables. For an axis variable, `ranks` contains a negative axis.
+    """Return the statement, parsed at the given ranks of its variables.
+
+    `ranks` maps each tensor variable to its rank, each tuple of attribute variables to its length, and each axis variable to a
+    negative integer, the axis.
 
     Raises:
         NotationError: The statement is not valid notation.

@@ -22,7 +22,7 @@ def equations(statement: Statement) -> list[Equation]:
     The equations are in the order in which `Statement.rank_choices` yields the combinations.
 
     Raises:
-        NotationError: The statement is not valid notation, or is well typed at no combination.
+        NotationError: The statement is not valid notation, or it is not well typed at any combination of its variables' ranks.
     """
     many = math.prod(len(ranks) for _, ranks in statement.ranks) > RULE.max_plain_combinations
     pieces = _Pieces(statement) if many else None

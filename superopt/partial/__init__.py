@@ -30,7 +30,7 @@ Regions:
     `box`: boxes of positions, with a start, a step and a count on each axis, and functions that merge and cover boxes.
     `region`: divides the output into boxes in which all positions that are read are affine in the output position.
     `reading`: finds the elements that a program reads to compute a box of its output.
-    `indices`: affine indices, and conditions on indices, over a whole box: the abstract values of `reading`.
+    `indices`: represents an index, or a condition on indices, at all positions of a box at once.
 
 Corrections:
 

@@ -53,8 +53,8 @@ class ElementProduct:
 class SummedProducts:
     """A value at chosen output positions: the sum of all `products`.
 
-    The arrays of a product have the output position as their last axis. Each product is summed over all axes before the last
-    axis.
+    The last axis of a product's arrays enumerates the output positions, and each of the other axes enumerates the values of a
+    summation index. The value is the sum over all axes except the last.
     """
 
     products: tuple[ElementProduct, ...]
@@ -155,7 +155,7 @@ def _counted(value: SummedProducts, extent: int, axis: int) -> SummedProducts:
 
 
 def _along(product: ElementProduct, extent: int, axis: int) -> ElementProduct:
-    """Return the product with its flags `seen` broadcast along the array axis of a summation. The flags then have this axis
+    """Return the product, where the array `seen` is broadcast along the array axis of a summation. The array then has this axis
     even if nothing in the product depends on the summation index.
     """
     shape = np.broadcast_shapes(np.shape(product.seen), (extent,) + (1,) * axis)
@@ -164,7 +164,8 @@ def _along(product: ElementProduct, extent: int, axis: int) -> ElementProduct:
 
 @dataclass(frozen=True)
 class Reads:
-    """Products of elements of the same variables at chosen output positions. All arrays have the shape (products, positions).
+    """Products that a program sums at chosen output positions. The factors of each product are elements of the same variables.
+    All arrays have the shape (products, positions).
 
     Attributes:
         variables: The variables that are multiplied.

@@ -124,8 +124,8 @@ class _Arrangement:
     def _joined(self, wanted: Array, owners: Array) -> Term | None:
         """Return a term with the elements `wanted` as a concatenation along an axis, or None if the elements are too irregular.
 
-        A new part begins where the elements come from a different given weight. If all elements are from the same given weight,
-        a new part begins where the distance between consecutive elements changes.
+        Two neighbouring slices of the result belong to different parts if their elements come from different given weights. If
+        all elements are from the same given weight, a new part begins where the distance between consecutive elements changes.
         """
         for axis in (a for a, n in enumerate(wanted.shape) if n > 1):
             rows = np.moveaxis(owners, axis, 0).reshape(wanted.shape[axis], -1)
@@ -234,8 +234,8 @@ def _digits_of_line(line: Array) -> list[Digit] | None:
 
 
 def _repeated(small: Term, digits: list[Digit]) -> Term:
-    """Return the term `small` repeated along a new axis for each digit (axis of a view) with stride 0. The other digits are the
-    axes of `small`.
+    """Repeat the term `small` along new axes. Each digit is an axis of a view. A digit with stride 0 becomes a new axis of the
+    result, and the other digits are the existing axes of the term.
     """
     if all(d.stride for d in digits):
         return small

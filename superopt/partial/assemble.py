@@ -34,8 +34,8 @@ class Cells(Generic[Label]):
 
     @classmethod
     def of(cls, sizes: Sequence[int], labelled: Sequence[tuple[Box, Label]], other: Label) -> Cells[Label]:
-        """Return cells in which each position has the label of the last box that contains the position. Outside all boxes, the
-        label is `other`.
+        """Return cells in which each position has the label of the last box that contains the position. The label `other` is
+        used for positions outside all boxes.
         """
         edges = []
         for axis, n in enumerate(sizes):
@@ -117,7 +117,9 @@ def _interleaved(
 
 
 def _counted(run: Run, every: Run) -> Run:
-    """Return the indices at which the run `every` contains the positions of `run`. All positions of `run` must be in it."""
+    """Return the positions of `run` as indices into the progression `every`. For example, the number 7 is at index 2 in the
+    progression 3, 5, 7, 9. All positions of `run` must be in `every`.
+    """
     return Run((run.start - every.start) // every.step, run.count, max(run.step // every.step, 1))
 
 
@@ -167,7 +169,8 @@ def _alike(cells: Cells[Label], cut: tuple[int, Window, Window]) -> bool:
 
 
 def piecewise_constant(sizes: Sequence[int], labelled: Sequence[tuple[Box, Fraction]], other: Fraction) -> Term:
-    """Return a constant tensor with one number in each labelled box, and the number `other` elsewhere.
+    """Return a constant tensor. The elements in a labelled box are the number that labels the box, and the elements outside all
+    boxes are the number `other`.
 
     The term has no variables, so constant folding can evaluate it.
     """
@@ -190,9 +193,9 @@ def _filled(box: Box, number: Fraction) -> Term:
 def box_covers(sizes: Sequence[int], boxes: Sequence[Box]) -> list[tuple[Box, ...]]:
     """Return several covers of the boxes. A cover is a tuple of boxes that together contain all the given boxes.
 
-    One cover consists of the given boxes. Another is the single smallest box that contains all of them. Further covers consist
-    of the given boxes extended along whole axes. In these covers, a box that is inside a different box is dropped. A cover is
-    left out if its boxes have in total at least as many positions as the whole tensor.
+    The first cover consists of the given boxes. The second cover consists of a single box, the smallest box that contains all
+    given boxes. In each further cover, the given boxes are extended to the full extent of some axes, and a box that is inside a
+    different box is dropped. A cover is left out if its boxes have in total at least as many positions as the whole tensor.
     """
     whole = [Run(0, n) for n in sizes]
     found = {tuple(sorted(boxes)): None, (functools.reduce(Box.hull, boxes),): None}

@@ -24,7 +24,8 @@ Span = tuple[int, int]
 
 
 def skip_zero_blocks(outputs: Sequence[Term]) -> Iterator[tuple[Term, Term, tuple[str, ...]]]:
-    """Yield (term, mutant, description) for each term of the program in which some blocks of rows have columns of zeros.
+    """Yield triples (term, mutant, description). Each term is a part of the program. Its rows are divided into blocks, and some
+    of the blocks have columns of zeros.
 
     A mutant is a term that equals the original term at some positions. The mutant computes only those columns of each block of
     rows that may be nonzero, and pads the block with zeros. If the term is the left factor of a matrix product, a mutant of the

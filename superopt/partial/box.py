@@ -175,8 +175,7 @@ def _progressions(positions: Sequence[int]) -> Iterator[Run]:
 def covering(flags: Array, box: Box, axes: Sequence[int]) -> Iterator[Box]:
     """Yield disjoint boxes that together contain exactly the positions of `box` whose flag is True.
 
-    `axes` lists axes of the box, and `flags` has one array axis for each listed axis. A flag applies to all positions along the
-    axes of the box that `axes` does not list.
+    `flags` has one array axis for each axis in `axes`. Positions with the same indices along these axes have the same flag.
     """
     if not flags.any():
         return

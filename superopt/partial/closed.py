@@ -50,14 +50,16 @@ def _constant(quotient: Term) -> Term:
 
 
 def rescale_mutant(program: Term, mutant: Term) -> Iterator[Term]:
-    """Yield two versions of the term `mutant`, each multiplied by a correction factor. "A term on ones" means the term with
-    ones in place of its variables. The versions are, in this order:
+    """Yield two versions of the term `mutant`, each multiplied by a correction factor.
 
-    - the mutant divided by the mutant on ones,
-    - the mutant divided by the mutant on ones, times the program on ones.
+    Let m be the tensor that the mutant computes, and p the tensor that the program computes, if every element of every variable
+    is 1. The versions are, in this order:
 
-    The mutant equals the program at some positions. A version can equal the program everywhere. If the program on ones is 1
-    everywhere, the two versions are equal.
+    - the mutant multiplied by 1 / m,
+    - the mutant multiplied by p / m.
+
+    The mutant equals the program at some positions. A version can equal the program everywhere. If p is 1 at every position,
+    the two versions are equal.
     """
     factor = apply(RECIPROCAL, _of_ones(mutant))
     yield apply("mul", mutant, factor)

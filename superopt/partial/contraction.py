@@ -32,7 +32,7 @@ class MatrixProduct:
         inner: The data axes that are summed over.
         free: The output axes that come only from the weight.
         left: Whether the data is the left factor.
-        heads: Whether the weight has the batch axes too.
+        heads: Whether the weight also has the batch axes. Otherwise, all batches use the same weight.
     """
 
     x_shape: tuple[int, ...]

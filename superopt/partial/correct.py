@@ -56,7 +56,7 @@ class _Draft:
 
 
 def estimate_correction_operations(term: Term) -> float:
-    """Return an estimate of the time to compute the term, in arithmetic operations.
+    """Estimate the time to compute the term. The unit of the estimate is the time of one arithmetic operation.
 
     Each byte of memory traffic and each started operator counts as a fixed number of operations. The estimate is used to rank
     terms whose times are not measured.
@@ -106,10 +106,11 @@ def _drafts(program: Term, mutant: Term, judgement: Judgement, seed: int) -> Ite
 
 
 def _scaled(program: Term, mutant: Term, unequal: Sequence[Box], seed: int) -> tuple[Term, tuple[Box, ...]]:
-    """Return the term `mutant` scaled by a constant in each wrong box, and the boxes that remain wrong.
+    """Return the term `mutant` multiplied by a piecewise constant tensor, and the boxes in which the product still differs from
+    the program.
 
-    In the boxes `unequal`, the mutant differs from the program. A part of a wrong box is scaled if the mutant times some
-    constant equals the program in this part. At all other positions the constant is 1.
+    The mutant differs from the program in the boxes `unequal`. These boxes are divided into parts. If the program equals a
+    number times the mutant in a part, the mutant is multiplied by this number there. Elsewhere, the factor is 1.
     """
     factors: dict[Fraction, list[Box]] = {}
     left: list[Box] = []
@@ -136,9 +137,9 @@ def _scaled(program: Term, mutant: Term, unequal: Sequence[Box], seed: int) -> t
 def _recomputed(program: Term, mutant: Term, unequal: Sequence[Box], kind: str) -> Iterator[_Draft]:
     """Yield versions of the term `mutant` in which the wrong boxes `unequal` are recomputed by the program's operators.
 
-    The versions differ in the choice of the recomputed boxes, which contain the wrong boxes. In some versions, the remaining
-    positions are sliced from the mutant. In other versions, the mutant's operators compute only the remaining positions. `kind`
-    is the kind of correction.
+    The program's operators may recompute larger boxes than `unequal`, and the versions differ in this choice. In some versions,
+    the remaining positions are sliced from the mutant. In other versions, the mutant's operators compute only the remaining
+    positions. `kind` is the kind of correction.
     """
     for cover in box_covers(program.sizes, unequal):
         labelled = [(box, "anew") for box in cover]

@@ -60,9 +60,9 @@ def discover_mutants(family: ProgramFamily, seed: int, *, drawn: int = MUTANT.di
     that were generalised from mutants with fewer operators come first.
 
     Mutants (terms that equal the program at some output positions) are enumerated at `drawn` random choices of sizes, and then
-    generalised. For each kind of term (see `mutant_kind`), at most two results are returned: a term that needs no condition,
-    and a term with fewer operators that needs a condition. Terms of the same kind as the program are dropped. The same seed
-    gives the same result.
+    generalised. For each kind of term (see `mutant_kind`), the first correct term is returned. If this term needs a condition
+    on the sizes, the next term that needs no condition is returned too. Terms of the same kind as the program are dropped. The
+    same seed gives the same result.
     """
     bench = _Bench(family, np.random.default_rng(seed))
     met: dict[Form, dict[FamilyDraw, Term]] = {}
@@ -112,9 +112,10 @@ def mutant_kind(term: Term, counted: frozenset[str]) -> Kind:
 
 
 def _plain(term: Term) -> Callable[[Parameter], Iterator[bool]]:
-    """Return a function that yields, for each number of an attribute of the term, whether the number is the default.
+    """Return a function that yields flags for an attribute of the term. The value of an attribute is one number or a tuple of
+    numbers, and each flag says whether a number equals its default.
 
-    In attributes with several numbers, numbers whose default is 0, such as pads, are skipped.
+    For a tuple, there is no flag for numbers whose default is 0, such as pads.
     """
 
     def plain(parameter: Parameter) -> Iterator[bool]:
@@ -140,15 +141,18 @@ class _Bench:
         self._seen: dict[tuple[Term, bool], GeneralisedMutant | None] = {}
 
     def typical(self, count: int) -> list[FamilyDraw]:
-        """Return `count` instances of the program at new random sizes that satisfy the conditions `typical` of the family."""
+        """Return `count` instances of the program at new random sizes that satisfy the conditions in the family's attribute
+        `typical`.
+        """
         return list(itertools.islice(self._typical, count))
 
     def first(self, terms: Sequence[Term], draw: FamilyDraw, *, conditional: bool) -> GeneralisedMutant | None:
         """Return the term in `terms` that equals the program under the fewest conditions on sizes, or None if no term equals
         the program.
 
-        A term that differs from the program at some positions for the sizes `draw` is first multiplied by a correction factor.
-        If `conditional` is False, only terms that need no condition are returned.
+        `draw` assigns a number to each symbolic size. If a term differs from the program at some positions at these sizes, the
+        term is first multiplied by a correction factor. If `conditional` is False, only terms that need no condition are
+        returned.
         """
         for term in terms:
             if (term, conditional) not in self._seen:
@@ -177,8 +181,8 @@ class _Bench:
         return self._known[term, draw]
 
     def _round(self, number: int) -> list[FamilyDraw]:
-        """Return the choices of sizes for a round of tests. Half of the choices satisfy the program family's conditions
-        `typical`.
+        """Return the choices of sizes for a round of tests. Half of the choices satisfy the conditions in the attribute
+        `typical` of the program family.
         """
         while len(self._rounds) <= number:
             self._rounds.append(
@@ -212,7 +216,7 @@ class _Bench:
     def _general(self, term: Term) -> bool:
         """Return whether the term equals the program at more than half of the typical sizes in round 0 of the tests.
 
-        The typical sizes are drawn so that they satisfy the family's conditions `typical`.
+        The typical sizes are drawn so that they satisfy the conditions in the family's attribute `typical`.
         """
         left = MUTANT.trial_size_count // 2
         for draw in self._round(0)[: MUTANT.trial_size_count]:

@@ -59,7 +59,8 @@ def _is_prime(odd: int) -> bool:
 
 
 class FieldResidues:
-    """Residues in several prime fields: the product of the arrays `factors`, summed over the first `summed` axes.
+    """Residues in several prime fields, stored as an unevaluated sum of products. The value is the product of the arrays in
+    `factors`, summed over the leading axes. `summed` is the number of these axes.
 
     The last axis has one entry per field. The residues are computed when they are first read.
     """
@@ -152,7 +153,7 @@ def _matrix_product(a: Array, b: Array, summed: int, modulus: int) -> Array:
 def _modular(a: Array, b: Array, modulus: int) -> Array:
     """Return the matrix product of residues modulo `modulus`.
 
-    The residues are split into 16-bit halves. Float64 sums up to 2 ** 20 products of halves exactly.
+    The residues are split into 16-bit halves. In float64 arithmetic, a sum of at most 2 ** 20 products of two halves is exact.
     """
     total: Array | int = 0
     for start in range(0, a.shape[-1], MOST_TERMS):

@@ -1,8 +1,9 @@
 """Find expressions for a number that varies with sizes: sums, products and quotients of other numbers.
 
-Numbers are observed at several draws. A draw assigns a number to each symbolic size (`superopt.partial.sizes`). A column holds
-the values of one number, one for each draw. An expression fits a column if, at every draw, the expression has the value in the
-column. Expressions with fewer operations come first. The caller must confirm an expression at other draws.
+A draw assigns an integer to each symbolic size (`superopt.partial.sizes`). The number to be expressed is known at several
+draws. A column holds the values of one number: one value for each draw. An expression fits a column if its value at each draw
+equals the value of the column at this draw. Expressions with fewer operations come first. The caller must confirm an expression
+at other draws.
 """
 
 from __future__ import annotations

@@ -163,7 +163,9 @@ def convolutions(sample: Sample, x_shape: Sequence[int], y_shape: Sequence[int])
 
 
 def _groups(sample: Sample, channels: int, features: int) -> Iterator[int]:
-    """Yield the largest number of groups for which each output channel reads only channels of its own group, and then 1."""
+    """Yield the numbers of groups to try for a convolution. The number 1 comes last. Before it comes the largest number above 1
+    for which each output channel reads only data channels of its own group, if there is such a number.
+    """
     common = math.gcd(channels, features)
     for group in (g for g in range(common, 1, -1) if common % g == 0):
         if not np.where(sample.seen, sample.x[1] // (channels // group) - sample.y[1] // (features // group), 0).any():
@@ -201,10 +203,11 @@ def _sliding(sample: Sample, axis: int, extent: int, wanted: int) -> WindowAxis 
 
 
 def is_consistent(form: Form, sample: Sample) -> bool:
-    """Return whether one weight of the form fits all products in `sample`, which a program sums at some output positions.
+    """Return whether the form, with a suitable weight, sums exactly the products in `sample`. These are the products that a
+    program sums at some output positions.
 
-    Two products must not need different values for the same weight element. Every product must use an element within the
-    weight. The weight must not be too large.
+    The result is False if two products need different values of the same weight element, if a product needs an element outside
+    the weight, or if the weight would be too large.
     """
     places = form.places(sample)[sample.seen]
     size = math.prod(form.weight_shape)

@@ -85,7 +85,8 @@ class _UnfitError(Exception):
 class _Writer:
     """Merges terms at different numeric sizes into one term over symbolic sizes. The merged terms differ only in numbers.
 
-    Several expressions may fit a number that varies with the sizes. The first `choice` expressions are skipped.
+    Several expressions may fit a number that varies with the sizes. `choice` is the index of the expression that is used. If
+    there are fewer expressions, the last expression is used.
     """
 
     def __init__(self, drawn: Sequence[FamilyDraw], choice: int) -> None:

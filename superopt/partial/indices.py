@@ -1,9 +1,10 @@
-"""Indices and conditions over a whole box of positions at once: the abstract values for interpreting definitions.
+"""Abstract values for interpreting definitions. An abstract value represents an index or a condition at all positions of a box.
 
-A position of a box is given by a vector q with one entry per axis, from 0 to count - 1. Along each axis, the position is start
-+ step * q. An index is an affine function of q: a linear part, and an offset. The offset may depend on the summation indices,
-so the offset is an array with one axis per summation index. A condition has one of three outcomes for each choice of summation
-indices: true at every q, false at every q, or undecided. If a condition is undecided, the box must be cut.
+A position of a box is given by a vector q with one entry per axis. On an axis with `count` positions, the entry of q is an
+integer from 0 to `count - 1`, and the index of the position is `start + step * q[axis]`. An index is an affine function of q: a
+linear part, and an offset. The offset may depend on the summation indices, so the offset is an array with one axis per
+summation index. A condition has one of three outcomes for each choice of summation indices: true at every q, false at every q,
+or undecided. If a condition is undecided, the box must be cut.
 """
 
 from __future__ import annotations
@@ -37,14 +38,17 @@ class Cut(Exception):  # noqa: N818 (no error: the analysis starts again with th
 def span(coefficients: Sequence[int], box: Box) -> tuple[int, int]:
     """Return the smallest and the largest dot product of the coefficients with a vector q of the box.
 
-    The vector q has one entry per axis, from 0 to count - 1.
+    The vector q has one entry per axis of the box. On an axis with `count` positions, the entry ranges from 0 to `count - 1`.
     """
     ends = [c * (run.count - 1) for c, run in zip(coefficients, box.runs, strict=True)]
     return sum(min(e, 0) for e in ends), sum(max(e, 0) for e in ends)
 
 
 class Affine:
-    """The index `coefficients` . q + `offsets` in a box. The vector q has one entry per axis of the box, from 0 to count - 1.
+    """An index that is an affine function of the position in a box.
+
+    The vector q of a position has one entry per axis of the box: the number of steps from the first position of the box. The
+    index is `dot(coefficients, q) + offsets`.
 
     The array `offsets` has one axis per summation index.
     """
@@ -108,8 +112,8 @@ class Affine:
         """Divide the index by a positive number, rounding down.
 
         Returns:
-            Vectors d and r, and an array f. At every position q of the box, the quotient is d . q + f. The remainder is r . q +
-            offsets - divisor * f.
+            Vectors d and r, and an array f. At every position q of the box, the quotient is `dot(d, q) + f`, and the remainder
+            is `dot(r, q) + offsets - divisor * f`.
 
         Raises:
             Cut: The quotient is not an affine function in the whole box.
@@ -123,10 +127,11 @@ class Affine:
         return quotient, rest, floors
 
     def _pieces(self, rest: Vector, divisor: int) -> list[Box]:
-        """Cut the box along one axis, into residue classes or where `(rest . q + offset) // divisor` changes.
+        """Cut the box along one axis.
 
-        Here, q is the position in the box. Of the possible cuts, the method chooses the cut that is expected to lead to the
-        fewest pieces after all further cuts.
+        There are two kinds of cuts. The first kind cuts the axis where the quotient `(dot(rest, q) + offset) // divisor`
+        changes, where q is the position in the box. The second kind divides the axis into residue classes. Of the possible
+        cuts, the method chooses the cut that is expected to lead to the fewest pieces after all further cuts.
         """
         ways = [
             [self.box.along(axis, part) for part in parts]
@@ -199,8 +204,8 @@ class SummationGuard:
         possible: For each choice, whether the condition may hold at some position of the box.
         causes: The comparisons in the condition that are undecided for some choices. Each comparison is a tuple (index,
             equality, undecided). A comparison is undecided if it may be true at some positions of the box and false at other
-            positions. If `equality` is True, the index is compared with 0 by `==`, else by `>=`. The array `undecided` flags
-            the choices for which the comparison is undecided.
+            positions. If `equality` is True, the index is compared with 0 by `==`, else by `>=`. `undecided` is a boolean array
+            that is True for each choice for which the comparison is undecided.
     """
 
     __slots__ = ("causes", "possible", "sure")
@@ -212,7 +217,7 @@ class SummationGuard:
 
     @staticmethod
     def of(index: Affine, *, equality: bool) -> SummationGuard:
-        """Return the condition index >= 0. If `equality` is True, return the condition index == 0."""
+        """Return the condition `index == 0` if `equality` is True, and the condition `index >= 0` otherwise."""
         low, high = index.span()
         least, most = index.offsets + low, index.offsets + high
         if not equality:
@@ -244,7 +249,9 @@ class SummationGuard:
         return SummationGuard(~self.possible, ~self.sure, self.causes)
 
     def somewhere(self) -> SummationGuard:
-        """Return the condition that this condition holds for at least one value of the summation index on array axis 0."""
+        """Return a new condition, without the summation index on array axis 0. The new condition holds if this condition holds
+        for at least one value of the summation index.
+        """
         return SummationGuard(np.asarray(self.sure.any(axis=0)), np.asarray(self.possible.any(axis=0)), self.causes)
 
     def settled(self, box: Box) -> Array:

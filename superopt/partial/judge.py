@@ -83,11 +83,12 @@ def judge(program: Term, mutant: Term, *, tests: int | None = None, seed: int = 
 
 
 def _tests(program: Term, mutant: Term, tests: int | None) -> tuple[int, int]:
-    """Return the number of random inputs, and the largest number of prime fields in which a nonzero polynomial can become zero.
+    """Return two numbers: the number of random inputs on which the terms are compared, and a bound on the number of useless
+    fields.
 
-    The polynomial is the difference of the terms `program` and `mutant`. The difference becomes zero in a field if the field's
-    prime divides all coefficients of the difference. Each random input is in a different prime field. If `tests` is given, it
-    is the number of random inputs.
+    Each random input is in a different prime field. A field is useless if the terms `program` and `mutant` differ, but the
+    field's prime divides all coefficients of their difference. In such a field, the terms have equal values on every input. If
+    `tests` is given, it is the number of random inputs.
     """
     if not all(isinstance(n, int) for term in subterms(program, mutant) for n in term.shape):
         raise Undecidable("an extent of the program or the mutant is not an integer")
@@ -119,10 +120,9 @@ class _Part:
 
     Attributes:
         box: The box.
-        mixed: The axes along which a step of the output position moves two reads of one variable by different distances (see
-            `_mixed`).
-        free: A flag for each position along the mixed axes. The flag is True if no two reads that move by different distances
-            can access the same element at this position (see `_mixed`).
+        mixed: The mixed axes of the box. An axis is mixed if two reads of one variable move by different distances when the
+            output position moves one step along the axis.
+        free: A flag for each position along the mixed axes: whether the position is free. `_mixed` defines free positions.
     """
 
     box: Box
@@ -137,8 +137,8 @@ class _Part:
         return tuple(run.start + run.step * int(chosen.get(axis, 0)) for axis, run in enumerate(self.box.runs))
 
     def probes(self) -> list[tuple[int, ...]]:
-        """Return a free position, and the neighbours of this position that are one step further along an axis that is not
-        mixed.
+        """Return a free position and some of its neighbours. For each axis that is not mixed, there is one neighbour, one step
+        further along this axis.
 
         See `_mixed` for free positions and mixed axes. If no position is free, the list is empty.
         """
@@ -256,9 +256,10 @@ def _within(demand: Mapping[Term, Demand], outer: Box, inner: Box) -> dict[Term,
 def _mixed(box: Box, programs: Sequence[Mapping[Term, Family]]) -> tuple[tuple[int, ...], Array]:
     """Return the mixed axes of the box, and a flag for each position along these axes: whether the position is free.
 
-    A read is the access to an element of a variable. An axis is mixed if a step along the axis moves two reads of one variable
-    by different distances. A position is free if no two reads that move by different distances can access the same element at
-    this position.
+    A read is the access to an element of a variable. The position that is read is an affine function of the output position. An
+    axis of the box is mixed if, for two reads of one variable, these functions have different coefficients for the axis. An
+    output position is free if, at this position, two reads of one variable always access different elements if their functions
+    have different linear parts.
     """
     together: dict[Term, Family] = {}
     for demand in programs:
@@ -292,11 +293,12 @@ def _meet(
     box: Box,
     mixed: Sequence[int],
 ) -> Array:
-    """Return a flag for each position along the axes `mixed`: whether two groups of reads can access the same element at the
-    position.
+    """Return a flag for each position along the axes `mixed`. The flag says whether two groups of reads can access the same
+    element at this position.
 
-    All reads are of one variable. Each group has a linear part and an array of offsets per axis of the variable. The reads are
-    linear . q + offset for the vector q of a position in the box.
+    All reads are of one variable. A group of reads is given by a linear part and offsets. For each axis of the variable, the
+    linear part contains a vector `row`, and there is one array of offsets. At the output position with the vector q, the group
+    reads the indices `dot(row, q) + offset` along the axis, for each offset in the array.
     """
     shape = tuple(box.runs[axis].count for axis in mixed)
     meeting = np.ones(shape, np.bool_)

@@ -34,9 +34,10 @@ class Fold:
         source: The axis that loses the factor.
         target: The axis that gains the factor.
         size: The factor.
-        from_inner: Whether the factor is the fast part of the source: its index is the position modulo `size`. Otherwise the
-            factor is the slow part: its index says in which block of consecutive positions the position lies.
-        to_inner: Whether the factor becomes the fast part of the target. Otherwise the factor becomes the slow part.
+        from_inner: Whether the factor varies fastest in the source. If so, its index is the index along the source modulo
+            `size`. If not, the source is divided into `size` blocks of consecutive positions, and the factor's index is the
+            number of the block.
+        to_inner: Whether the factor varies fastest in the target. If not, it varies slowest.
     """
 
     source: int
@@ -161,13 +162,16 @@ class Layout:
         return found
 
     def to(self, at: Coordinates) -> Coordinates:
-        """Return the new positions, in this layout, of the elements at positions `at` in the original tensor."""
+        """Convert positions in the original tensor to positions in this layout. The array `at[a]` contains the indices along
+        axis a.
+        """
         for step, shape in zip(self.steps, self.shapes(), strict=False):
             at = step.to(at, shape)
         return at
 
     def back(self, at: Coordinates) -> Coordinates:
-        """Return the positions in the original tensor of the elements at positions `at` in this layout.
+        """Convert positions in this layout to positions in the original tensor. The array `at[a]` contains the indices along
+        axis a.
 
         A layout may add zeros to an axis. For an added zero, the result is a position past the end of an original axis.
         """
@@ -340,7 +344,7 @@ def flat(at: Coordinates, shape: Sequence[int]) -> Array:
 
 
 def unflat(at: Array, shape: Sequence[int]) -> Coordinates:
-    """Return the coordinates of the row-major positions `at` in a tensor of this shape."""
+    """Convert row-major positions in a tensor of this shape to coordinates. The result has one array of indices per axis."""
     found: list[Array] = []
     for n in reversed(shape):
         found.append(at % n)

@@ -1,4 +1,4 @@
-"""Enumerate layouts to try for an operator, either of only the data or of both the data and the output."""
+"""Enumerate layouts to try for an operator. A layout step changes either only the data, or both the data and the output."""
 
 from __future__ import annotations
 

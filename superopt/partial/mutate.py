@@ -124,9 +124,9 @@ class Recognized:
         return None if weight is None else self._built(weight)
 
     def _everywhere(self, position: tuple[int, ...]) -> Sample:
-        """Return the program's reads at the output positions that differ from `position` at most along the axes `Form.own`.
-
-        Along these axes, different positions use different elements of the weight.
+        """Return the program's reads at a set of output positions. Along the axes in `Form.own`, the set contains every index,
+        because different positions along these axes use different elements of the weight. Along all other axes, it contains
+        only the index in `position`.
         """
         extents = [self.after.after[a] for a in self.form.own]
         own = np.indices(extents).reshape(len(extents), math.prod(extents))
@@ -297,8 +297,8 @@ def _every_draft(outputs: tuple[Term, ...], depth: int, rules: Sequence[Rule]) -
 
 
 def _drafts(here: Place, depth: int) -> Iterator[MutantProposal]:
-    """Yield proposals for terms that equal the operators in `here` at some positions. The weights of the terms are not computed
-    yet.
+    """Yield proposals for terms that equal the operators of the place `here` at some positions. The weights of the terms are
+    not computed yet.
     """
     most = MUTANT.max_arithmetic_factor * here.flops
     if len(here.cuts) > 1:

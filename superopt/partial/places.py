@@ -50,8 +50,8 @@ class Place:
         return frozenset({2, 4}.union(n for n in numbers if isinstance(n, int) and n > 1))
 
     def singles(self) -> Iterator[StackedSource]:
-        """Yield the single operator once for each non-constant operand. In each case, this operand is the data, and the other
-        operands are the weights.
+        """Yield one source for each non-constant operand of the place's only operator. In this source, the operand is the data,
+        and the other operands are the weights.
         """
         (cut,) = self.cuts
         for data in dict.fromkeys(a for a in cut.args if not a.constant):
@@ -141,7 +141,9 @@ def _sums(term: Term) -> bool:
 
 
 def place(group: tuple[Term, ...]) -> Place:
-    """Return these operators as a `Place`. Operands that are not variables are replaced by variables in `cuts`."""
+    """Return these operators as a `Place`. In the operators in `Place.cuts`, each operand that is not a variable is replaced by
+    a variable.
+    """
     of: dict[Term, Term] = {}
     cuts: list[Term] = []
     for term in group:

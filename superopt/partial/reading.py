@@ -88,7 +88,7 @@ class Parts:
 
 
 class Reading:
-    """An interpretation of index notation that finds the elements of operands that a box of result positions reads.
+    """An interpretation of index notation. It finds the elements of the operands that are read to compute a box of the result.
 
     An index is an affine function of the position in the box (`Affine`), and a value is the set of the elements on which it
     depends (`Parts`). An operator's definition is interpreted at many result positions at once: at all combinations of several
@@ -107,7 +107,9 @@ class Reading:
         """Do nothing: terms are already well typed."""
 
     def operand(self, number: int, shape: tuple[Extent, ...]) -> index.Tensor:
-        """Return an operand. Its element at each position is a value that depends only on this element."""
+        """Return an operand as a tensor of values. The value at a position depends on only one element: the element of the
+        operand at this position.
+        """
         return index.Tensor(shape, lambda *position: Parts((Item(ALWAYS, number, position),), ALWAYS))
 
     def total(self, extent: Extent, body: Callable[[Affine], Parts]) -> Parts:
@@ -161,10 +163,10 @@ def read_demands(root: Term, box: Box) -> Mapping[Term, Demand]:
     """Return a mapping from each subterm of `root` to the positions at which the subterm is read to compute the box of the
     output.
 
-    The composite operators in `root` must be expanded (see `expand_program_composites`). The positions of a subterm are again a
-    mapping. A key is a linear part, which has one vector per axis of the subterm. The value of the key has one sorted array of
-    offsets per axis. To compute position q of the box, the subterm is read at the positions linear . q + offset, for all
-    combinations of offsets along the axes.
+    The composite operators in `root` must be expanded (see `expand_program_composites`). The positions of a subterm are given
+    by a second mapping, from linear parts to offsets. A linear part has one vector per axis of the subterm, and the offsets are
+    one sorted array per axis. For the position of the box with the vector q, an index along axis a of the subterm is
+    `dot(linear[a], q) + offset`, where `offset` is in `offsets[a]`. All combinations of such indices along the axes are read.
 
     Raises:
         Cut: A condition holds in only a part of the box.
@@ -183,7 +185,8 @@ def read_demands(root: Term, box: Box) -> Mapping[Term, Demand]:
 def _read(term: Term, linear: Linear, offsets: Offsets, box: Box, found: Mapping[Term, Demand]) -> None:
     """Add to `found` the reads of the term's operands that are needed to compute the term at the given positions.
 
-    The positions are linear . q + offset for every q in the box and each of the offsets.
+    The given positions have the index `dot(linear[a], q) + offset` along each axis a of the term, for every vector q of a
+    position in the box and every offset in `offsets[a]`.
     """
     rank = len(linear)
     position = tuple(
@@ -210,7 +213,9 @@ def _read(term: Term, linear: Linear, offsets: Offsets, box: Box, found: Mapping
 
 
 def _offsets(position: Affine | int, chosen: Array) -> Array:
-    """Return the distinct offsets of an index, in order, for the combinations of summation indices that `chosen` flags."""
+    """Return the distinct offsets of an index in increasing order. Only the combinations of summation indices for which
+    `chosen` is True are taken into account.
+    """
     if not isinstance(position, Affine):
         return np.asarray([position])
     offsets = position.offsets

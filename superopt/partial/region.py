@@ -71,10 +71,10 @@ def cached_split(program: Term, box: Box) -> tuple[tuple[Box, Mapping[Term, Dema
 def variable_halos(program: Term, box: Box, terms: Collection[Term] | None = None) -> Mapping[Term, Box]:
     """Return a mapping from each variable, or from each term in `terms`, to its halo.
 
-    The halo of a variable or term is a box that contains every position at which the variable or term is read to compute `box`,
-    a box of output positions. Variables that are not read are left out. Elements that conditions exclude are not read. The halo
-    is determined separately along each axis. If the positions along two axes depend on each other, as on a diagonal, the halo
-    can contain positions that are not read.
+    `box` is a box of output positions. To compute the output at these positions, the program reads elements of the variable or
+    term. The halo is a box that contains the positions of all these elements. Variables that are not read are left out.
+    Elements that conditions exclude are not read. The halo is determined separately along each axis. If the positions along two
+    axes depend on each other, as on a diagonal, the halo can contain positions that are not read.
 
     Raises:
         Undecidable: The program is not a polynomial in its variables, or has too many regions in the box.

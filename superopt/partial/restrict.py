@@ -78,8 +78,8 @@ def _enclosing(run: Run, extent: int) -> Iterator[Run]:
     """Yield `run`, then a few larger runs of consecutive positions that contain `run`, smallest first. The whole axis is never
     yielded.
 
-    A run is an arithmetic progression of positions. Each end of a larger run is the end of `run`, an end of the axis, or a
-    multiple of a divisor of the axis's extent.
+    A run is an arithmetic progression of positions. A larger run starts at the start of `run`, at the start of the axis, or at
+    a multiple of a divisor of the extent. It stops at the stop of `run`, at the stop of the axis, or at such a multiple.
     """
     yield run
     start, stop = run.start, run.last + 1
@@ -218,9 +218,9 @@ def _attributes(
 def _numbers(term: Term, box: Box, halos: Mapping[int, Box]) -> Iterator[_Number]:
     """Yield each number in the attributes of the term, with alternative values for computing only the part `box` of the result.
 
-    To compute `box`, the operator needs only the part `halos[i]` of its operand i. The alternative values include smaller
-    numbers, extents of the parts, the number times the step between a part's positions, and the number plus or minus the first
-    position of a part.
+    To compute `box`, the operator needs only the part `halos[i]` of its operand i. The part `box` and the parts `halos[i]` have
+    a first position, a step and an extent along each axis. The alternative values for a number n are integers below n, the
+    extents of the parts, the products of n and a step, and the sums and differences of n and a first position.
     """
     parts = [(box, term), *((h, term.args[place]) for place, h in halos.items())]
     cut_runs = [r for b, t in parts for r, n in zip(b.runs, t.sizes, strict=True) if r.count < n]
@@ -241,8 +241,8 @@ def _numbers(term: Term, box: Box, halos: Mapping[int, Box]) -> Iterator[_Number
 def _along_axis(
     number: _Number, term: Term, axis: int, operands: Sequence[Term], own: Mapping[str, Attribute], plain: Term
 ) -> _Number:
-    """Return `number` with only those alternative values that keep the operator well typed and do not change the result's
-    extents along axes other than `axis`.
+    """Return `number` without unsuitable alternative values. An alternative value is suitable if the operator with this value
+    is well typed, and if the value does not change the extents of the result along axes other than `axis`.
     """
 
     def sensible(value: int) -> bool:

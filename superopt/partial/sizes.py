@@ -156,8 +156,8 @@ class FamilyDraw:
 def draws(family: ProgramFamily, within: Range, rng: np.random.Generator, *, where: Cond = True) -> Iterator[FamilyDraw]:
     """Yield distinct random assignments of numbers to the family's extents and attributes, as many as the caller takes.
 
-    The program is well typed and `where` holds at each assignment. Each equation among these conditions is solved for one of
-    its variables.
+    Each assignment satisfies the condition `where` and the conditions under which the program is well typed. Each equation
+    among these conditions is solved for one of its variables.
 
     Raises:
         InstantiationError: No further assignment was found.

@@ -1,8 +1,9 @@
 """Sources: one or several programs, treated as one program from a single data tensor to a single output.
 
 There are four kinds of source: a single operator application, several applications whose data and outputs are concatenated, an
-application with several copies of its data, and a part of an application's output. Concatenated tensors are called stacked. The
-positions that a source reads refer to the stacked data.
+application with several copies of its data, and a part of an application's output. The stacked data is the concatenation of the
+data of all applications, and the stacked output is the concatenation of their outputs. The positions that a source reads are
+positions in the stacked data.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ class Member:
 
     Attributes:
         program: The program.
-        data: The program's data. The data of all programs is concatenated to the stacked data. The axes of `data` are the last
-            axes of the stacked data.
+        data: The program's data. The stacked data is a concatenation of the data of all programs. The axes of `data` are the
+            last axes of the stacked data.
         start: The first position of the box in the program's own output.
         extents: The extents of the box.
         place: The first position of the box in the stacked output.
@@ -74,7 +75,7 @@ class StackedSource:
     def sample(self, y: Coordinates) -> Sample:
         """Return the elements that are read at positions `y` of the stacked output, which joins the members' outputs.
 
-        Positions outside the outputs of all members read nothing.
+        If a position is not in the output of any member, no elements are read at this position.
 
         Raises:
             Undecidable: A product does not have exactly one data element as a factor, or has more than two factors that are not
@@ -100,10 +101,11 @@ class StackedSource:
         return Sample(y, tuple(arrays[:-1]), arrays[-1], factor, seen)
 
     def _read(self, member: Member, y: Coordinates) -> list[Array]:
-        """Return arrays that describe the products that the member sums at positions `y` of the stacked output.
+        """Return a list of arrays that describe the products that are summed at positions `y` of the stacked output. All
+        positions are in the member's output.
 
-        The arrays are the coordinates in the stacked data, and the weight elements, numbers and flags (`of`, `factor` and
-        `seen`) as in `Sample`.
+        The first arrays of the list are the coordinates of the data elements in the stacked data. The last three arrays are the
+        attributes `of`, `factor` and `seen` of a `Sample`: the weight elements, the numbers and the flags.
         """
         lead = len(y) - member.program.rank
         own = tuple(c - place + start for c, place, start in zip(y, member.place, member.start, strict=True))
@@ -133,11 +135,12 @@ class StackedSource:
         return sum(math.prod(w.sizes) for w in before)
 
     def probe(self, seed: int) -> Sample:
-        """Return the elements that are read at some output positions. Of all positions that are tried, only those at which the
-        most elements are read are used.
+        """Return the elements that are read at some output positions. Several positions are tried, and only the positions with
+        the largest number of reads are kept.
 
-        For each member (each of the concatenated programs), some positions are chosen at random. Further positions are made
-        from a random position at which the member reads the most elements, by changing its index along one axis.
+        For each member (each of the concatenated programs), some positions are chosen at random. One of those with the largest
+        number of reads is the base of further positions. A further position differs from the base only in the index along one
+        axis.
         """
         rng = np.random.default_rng(seed)
         chosen = [self._probed(member, rng) for member in self.members]
@@ -187,7 +190,7 @@ def copies(source: StackedSource, times: int, of_x: int, of_y: int) -> StackedSo
     """Return the program `source` with `times` copies of its data concatenated along the axis `of_x`.
 
     The output is divided into equal parts along the axis `of_y`, and each part is computed from its own copy of the data.
-    Return None if `times` does not divide the extent of this axis.
+    Return None if the extent of this axis is not a multiple of the number `times`.
     """
     (member,), extent = source.members, source.shape[of_y]
     if extent % times:

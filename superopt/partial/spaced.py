@@ -29,9 +29,9 @@ def padded_mutants(program: Term, mutant: Term, judgement: Judgement, *, seed: i
     """Yield versions of the term `mutant` on padded inputs that equal the program at sampled positions. The versions have the
     program's shape.
 
-    `judgement` says at which positions the mutant is wrong. A non-constant input is padded along an axis if the program reads
-    past the border of the axis at wrong positions. For each of these inputs and axes, versions with few added zeros are tried
-    first, and only the first version that equals the program is yielded.
+    `judgement` says at which positions the mutant is wrong. A non-constant input is padded along an axis if, to compute some of
+    the wrong positions, the program reads past the border of this axis. For each of these inputs and axes, versions with few
+    added zeros are tried first, and only the first version that equals the program is yielded.
     """
     points = Points(program, PrimeFields(program_field_primes(1)), seed)
     rounds = [np.array([box.first], dtype=np.int64) for box in judgement.unequal] + [positions_of(full_box(program.sizes))]
@@ -79,7 +79,9 @@ def _padded(mutant: Term, x: Term, axis: int) -> Iterator[Term]:
 
 
 def _cuts(term: Term, sizes: Sequence[int]) -> Iterator[Term]:
-    """Yield every slice of the term along one axis that has these sizes, or the term itself if it has these sizes."""
+    """Yield the term itself if it has these sizes. Otherwise, yield every slice along a single axis such that the slice has
+    these sizes.
+    """
     differs = [a for a, (n, m) in enumerate(zip(term.sizes, sizes, strict=False)) if n != m]
     if term.sizes == tuple(sizes):
         yield term
@@ -115,9 +117,10 @@ def _on(mutant: Term, x: Term, padded: Term) -> Iterator[Term]:
 
 
 def _again(term: Term, args: Sequence[Term]) -> Iterator[tuple[Term, bool]]:
-    """Yield the operator of the term applied to operands with different sizes, and whether its attributes changed.
+    """Apply the root operator of the term to the operands `args`, which have other sizes than the term's own operands. Yield
+    pairs of a result and a flag that says whether attributes were changed.
 
-    The attributes are the operator's own attributes, unchanged or with one extent scaled in proportion to an operand's extent.
+    The attributes are the term's own attributes, unchanged or with one extent scaled in proportion to an operand's extent.
     """
     own = dict(term.attributes)
     grown = {

@@ -17,8 +17,8 @@ from superopt.rules.match import Pattern
 
 @dataclass(frozen=True)
 class Trial:
-    """The result of testing a rule at the sizes `draw`. `judgement` is None if the rule cannot be applied or judged at these
-    sizes.
+    """The result of testing a rule at one choice of sizes. `draw` is this choice. `judgement` is None if the rule cannot be
+    applied or judged at these sizes.
     """
 
     draw: FamilyDraw

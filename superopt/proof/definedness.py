@@ -92,9 +92,9 @@ def defined_instances(assumptions: Assumptions, grounds: Sequence[Ground]) -> li
 
 
 def _sources(ground: Ground) -> tuple[Term, ...]:
-    """Return the sides of the axiom instance from which it follows that the other side is defined too.
+    """Return the sides of the axiom instance that must be checked. If one of them is defined, the opposite side is defined too.
 
-    These are the left side of a `=>` axiom and both sides of an `==` axiom.
+    For a `=>` axiom, the left side is returned. For an `==` axiom, both sides are returned.
     """
     axiom = axioms().get(ground.axiom)
     directed = ground.directed or (axiom is not None and axiom.statement.arrow == "=>")

@@ -1,8 +1,9 @@
-"""The check that a rule's right side is defined wherever its left side is, for divisions, roots, powers and logarithms.
+"""The check that the right side of a rule is defined wherever the left side is.
 
-An equation between values is proved only where both values are defined. A rule also needs a right side that is defined wherever
-its left side is. The right side is defined where certain values meet demands: a value must be nonzero, non-negative or
-positive. Each demand must follow from the structure of the value, or from the demands of the left side.
+Divisions, roots, powers and logarithms are undefined for some values. An equation between values is proved only where both
+values are defined. A rule also needs a right side that is defined wherever its left side is. The right side is defined where
+certain values meet demands: a value must be nonzero, non-negative or positive. Each demand must follow from the structure of
+the value, or from the demands of the left side.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ class DomainDemand:
     """A condition that a value must satisfy so that an expression is defined, such as "not zero" for a divisor.
 
     Attributes:
-        kind: NOT_ZERO, NOT_NEGATIVE, POSITIVE or EXISTS. EXISTS demands that the power of the value with the symbolic exponent
-            `exponent` exists.
-        chosen: Pairs of the condition of a `where` operator and an outcome. The demand applies only where all conditions have
-            these outcomes.
+        kind: NOT_ZERO, NOT_NEGATIVE, POSITIVE or EXISTS. EXISTS demands that the power `value ** exponent` exists. In this
+            case, the exponent is symbolic.
+        chosen: Pairs (condition, outcome). Each condition is the first operand of a `where` operator, and the outcome is True
+            or False. The demand applies only where every condition has the given outcome.
         candidate: The value, with bound indices and a guard (conditions on these indices). The demand applies at all values of
             the bound indices where the guard holds.
         exponent: The exponent for EXISTS. It is 0 for the other kinds.
@@ -93,7 +94,7 @@ def is_undefined(facts: Guard, left: Sum, right: Sum, notation: Normal, divisors
 def _divisor(extent: Extent, where: DomainDemand | None = None) -> DomainDemand:
     """Return the demand that an extent is not zero.
 
-    `where` is None or another demand. In the second case, the new demand applies only where the other demand applies.
+    If the argument `where` is not None, the new demand applies only where the demand `where` applies.
     """
     value: Sum = (Summand(extent),)
     if where is None:
@@ -153,7 +154,7 @@ def _strict(demand: DomainDemand, others: Mapping[object, DomainDemand]) -> Doma
 
 
 def _of_magnitude(demand: DomainDemand) -> DomainDemand:
-    """Replace the demand that |x| is not zero or is positive with the demand that x is not zero.
+    """Simplify a demand on an absolute value |x|: "not zero" and "positive" become the demand that x is not zero.
 
     All other demands are returned unchanged.
     """

@@ -140,7 +140,7 @@ def _proved(rule: Rule, record: bool, seed: int) -> Checked:
 def _together(stored: Iterable[Stored]) -> Iterator[tuple[Stored, ...]]:
     """Split the sequence of rules into groups of one or two neighboring rules.
 
-    Two neighboring rules form one group if each of them is the other one read from right to left.
+    Two neighboring rules form one group if they are converses: each rule, read from right to left, is the other rule.
     """
     waiting: Stored | None = None
     for pair in stored:

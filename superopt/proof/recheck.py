@@ -1,13 +1,14 @@
 """Checks of stored proofs, without a search and without trust in the ledger.
 
 For a proof from axioms, the ledger lists ground instances of the axioms. Each instance is checked again. For a proof from the
-definitions, the ledger lists the sizes to which the proof is limited. For both kinds of proof, the ledger also lists arithmetic
-questions whose answers the proof does not need. These questions are skipped and count as undecided, so skipping them cannot
-make a false rule pass.
+definitions, the ledger lists the sizes to which the proof is limited. For both kinds of proof, the ledger also lists the
+arithmetic questions that Z3 could not decide when the proof was recorded. The check skips these questions to save time. A
+skipped question counts as undecided, so skipping it cannot make a false rule pass.
 
-Two rules are converses if each rule is the other rule read from right to left. A proof that the sides of a rule are equal also
-proves that the sides of the converse are equal. If two converses have the same proof, the proof is therefore checked only once.
-For the second rule, only one more check is needed: its right side must be well typed and defined wherever its left side is.
+Two rules are converses if each rule, read from right to left, is the other rule. A proof that the sides of a rule are equal
+also proves that the sides of the converse are equal. If two converses have the same proof, the proof is therefore checked only
+once. For the second rule, only one more check is needed: its right side must be well typed and defined wherever its left side
+is.
 """
 
 from __future__ import annotations

@@ -152,7 +152,11 @@ def _differ(left: Array, right: Array, identity: int) -> Array:
 
 
 def _shown(left: Array, right: Array, domain: Fields) -> tuple[str, str]:
-    """Return the two values as texts. If they look the same as real numbers, their residues in a prime field are shown."""
+    """Return the two values as texts.
+
+    The values are written as real numbers. If this gives the same text twice, their residues in a prime field are written
+    instead.
+    """
     if f"{left[0]:.9g}" != f"{right[0]:.9g}":
         return f"{left[0]:.9g}", f"{right[0]:.9g}"
     modulus = CHAIN[domain.identity]

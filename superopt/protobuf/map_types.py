@@ -40,7 +40,7 @@ def without_maps(model: ModelProto) -> ModelProto:
 
 
 def to_proto(model: ir.Model) -> ModelProto:
-    """Return the model as a ModelProto in which map types are the types of values again.
+    """Return the model as a ModelProto. Each map type that is stored in a value's metadata becomes the type of this value.
 
     Raises:
         InvalidModelError: onnx_ir cannot write a part of the model.
@@ -55,7 +55,9 @@ def to_proto(model: ir.Model) -> ModelProto:
 
 
 def with_maps(model: ModelProto) -> ModelProto:
-    """Change the model in place so that map types in metadata become the types of their values again, and return the model."""
+    """Restore the map types of the model in place, and return the model. Each map type that is stored in a value's metadata
+    becomes the type of this value.
+    """
     for value in _values(model):
         for place, entry in enumerate(value.metadata_props):
             if entry.key == KEY:
@@ -91,7 +93,7 @@ def _values(model: ModelProto) -> Iterator[ValueInfoProto]:
 
 
 def _is_map(kind: TypeProto) -> bool:
-    """Return whether the type is a map, or a sequence or an optional of maps."""
+    """Return whether the type is a map type, or a sequence type or optional type whose elements are maps."""
     if kind.HasField("sequence_type"):
         return _is_map(kind.sequence_type.elem_type)
     return _is_map(kind.optional_type.elem_type) if kind.HasField("optional_type") else bool(kind.HasField("map_type"))

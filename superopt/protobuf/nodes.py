@@ -81,7 +81,7 @@ class Lowered:
         nodes: The nodes in topological order.
         initializers: The arrays of the initializers, by name. Variables of the terms are not initializers.
         booleans: The names of the outputs that are booleans. All other outputs are floating-point numbers.
-        shapes: The shapes of values that equal a term, by the names of the values.
+        shapes: A mapping from the names of values to their shapes. A value that is not the result of any term may be left out.
     """
 
     nodes: tuple[NodeText, ...]
@@ -162,7 +162,7 @@ def _tensor(array: Array | Deferred, name: str) -> TensorProto:
 
 
 def materialize_initializer(array: Array | Deferred) -> Array:
-    """Return the elements of the array. A `Deferred` array is computed. Any other array is returned unchanged."""
+    """If the array is a `Deferred`, compute its elements and return them. Otherwise, return the array itself."""
     return array.computed() if isinstance(array, Deferred) else array
 
 

@@ -61,7 +61,8 @@ class _Mapped:
     shifted: bool = False
 
     def aligned(self, constant: Array) -> Array | None:
-        """Return the constant, which broadcasts against the value, rearranged so that it broadcasts against the input.
+        """Rearrange a constant and return it. The given constant broadcasts against the value, and the result broadcasts
+        against the input.
 
         The result is None if the constant cannot be rearranged in this way.
         """
@@ -80,7 +81,8 @@ values have ordinary magnitudes.
 
 
 def denormalized(normalized: Mapping[str, Normalization], name: str, normal: Array) -> Array:
-    """Return the values of the input `name` that the model normalizes to `normal`, or `normal` itself if there are none.
+    """Return the values of the input `name` that the model normalizes to `normal`. If the model does not normalize the input,
+    or if no finite values are found, the array `normal` itself is returned.
 
     If `normal` contains integers, the values are rounded and limited to the range of their type.
     """
@@ -107,8 +109,8 @@ def conditioning(normalized: Mapping[str, Normalization]) -> float:
 def normalizations(model: ModelProto) -> dict[str, Normalization]:
     """Return a mapping from the names of inputs to the maps by which the model normalizes them.
 
-    A map includes the first constant that is added to the input or subtracted from it, and products with constants before and
-    after it. Inputs to which no constant is added are left out.
+    A map includes the first addition or subtraction of a constant, and the multiplications by constants before and after this
+    operation. Inputs to which no constant is added are left out.
     """
     found: dict[str, Normalization] = {}
     for _, of, after in _readers(model, _constants(model)):
@@ -160,7 +162,7 @@ def _readers(model: ModelProto, stored: _Constants) -> Iterator[tuple[NodeProto,
     """Yield a triple for each node that reads a mapped input (see `_Mapped`): the node, the mapped input, and the node's
     result.
 
-    The result is None if it is not a mapped input itself, or if the node adds or subtracts a second constant.
+    The third entry is None if the node's result is not a mapped input, or if the node adds or subtracts a second constant.
     """
     mapped: dict[str, _Mapped] = {}
     for port in model.graph.input:
@@ -183,7 +185,7 @@ def _readers(model: ModelProto, stored: _Constants) -> Iterator[tuple[NodeProto,
 def _after(node: NodeProto, of: _Mapped, *, first: bool, stored: _Constants) -> _Mapped | None:
     """Return the node's result as a mapped input (see `_Mapped`), or None if the result is not a mapped input.
 
-    The node reads the mapped input `of`. If `first` is True, `of` is its first operand.
+    The parameter `of` is the mapped input that the node reads. `first` is True if this input is the node's first operand.
     """
     attributes = attribute_values(node)
     match node.op_type:
@@ -237,8 +239,8 @@ def _adds(node: NodeProto) -> bool:
 
 
 def _scaled_and_shifted(of: _Mapped, factor: Array, constant: Array) -> _Mapped | None:
-    """Return the mapped input `of`, multiplied by `factor` and increased by `constant`. Return None if an array does not fit
-    the input.
+    """Multiply a mapped input by `factor`, add `constant`, and return the result as a mapped input. Return None if `factor` or
+    `constant` does not fit the input.
     """
     scale, shift = of.aligned(factor), of.aligned(constant)
     if scale is None or shift is None:

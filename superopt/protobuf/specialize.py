@@ -148,9 +148,9 @@ def _is_equal(graph: ir.Graph, value: ir.Value, weight: ir.Value, taken: set[str
 
 
 def _require(graph: ir.Graph, same: Sequence[ir.Value], taken: set[str | None]) -> None:
-    """Add nodes that make a run of the graph fail unless all values in `same` are true.
+    """Add nodes that test the booleans in the list `same`. A run of the graph fails if one of the booleans is False.
 
-    The values are booleans of shape [] or [1].
+    The booleans have the shape [] or [1].
 
     Raises:
         ValueError: The graph has no output of a known rank of at least 1.
@@ -241,7 +241,7 @@ def defined_values(graph: ir.Graph) -> Iterator[ir.Value]:
 
 
 def _inline(node: ir.Node, branch: ir.Graph, names: Counter[str | None]) -> None:
-    """Replace an If by the nodes of `branch`. `names` contains the number of values of the model that have each name."""
+    """Replace an If by the nodes of `branch`. `names` maps each name to the number of the model's values with this name."""
     graph = node.graph
     assert isinstance(graph, ir.Graph), "a node of a model is in a graph"
     results = [*branch.outputs]

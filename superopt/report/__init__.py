@@ -3,7 +3,7 @@
 The package imports only `superopt.model.coverage`, `superopt.model.node_graphs`, `superopt.runtime.cache`, `superopt.rules`,
 `superopt.algebra` and `superopt.policy`. The package only renders results, and computes none. Read `optimization` first.
 
-    `optimization`: the report of `superopt.optimize`: its fields; `superopt.flows.report_fields` fills the fields.
+    `optimization`: the report of `superopt.optimize` as a dataclass. `superopt.flows.report_fields` fills the fields.
     `optimization_summary`: the report of `superopt.optimize` in a terminal: the verdict, a summary with reasons, and tables.
     `statements`: sentences about a result that the terminal and the page share: what changed, errors, proofs, arithmetic.
     `search_plan`: the plan of a search, for `superopt optimize --dry-run`.

@@ -18,7 +18,7 @@ class IslandContent:
         nodes: The number of nodes.
         dtype: The floating-point type of the values.
         operators: The number of nodes by operator.
-        graph: The graph that contains the island: an empty text for the top graph, or the path to a control flow body.
+        graph: The path to the control flow body that contains the island, or an empty text if the top graph contains it.
         outputs: The names of the values that are used outside the island.
     """
 
@@ -37,7 +37,7 @@ class Inspection:
         model: The name of the model.
         digest: The content digest, as in certificates.
         opset: The version of the standard operators.
-        domains: The versions of other operators, by domain.
+        domains: A mapping from each domain of nonstandard operators to the version of the domain.
         nodes: The number of nodes in the file, including bodies of control flow.
         operators: The number of nodes in the file by operator.
         analyzed: The number of nodes after functions were inlined and constants folded. The islands consist of these nodes.
@@ -50,7 +50,8 @@ class Inspection:
         types: The number of node results of each floating-point type.
         provenance: The entries of the model's metadata that superopt wrote, if superopt rewrote the model.
         seconds: The time of all nodes in a run on one thread, 0 if no run succeeded, or None if it was not measured.
-        problem: The reason why the model cannot be analyzed, or an empty text. If there is a reason, there are no islands.
+        problem: The reason why the model cannot be analyzed, or an empty text. If the model cannot be analyzed, `islands` is
+            empty.
     """
 
     model: str

@@ -17,11 +17,11 @@ from superopt.model.coverage import OperatorShare, UncoveredNodes
 class AppliedRule:
     """A rule that was applied to the model.
 
-    `stored` says whether the rule is a stored rule, which has a proof. A rule that is not stored puts an operator in place of a
-    term that computes the same values, or puts a corrected mutant in place of an operator. (A mutant equals an operator at some
-    output positions.) `times` is the number of applications of the rule. `gain` is the sum of the seconds that these
-    applications save in a run of the model, according to the cost model. An application that only prepares another application
-    may have a negative gain.
+    `stored` says whether the rule is a stored rule, which has a proof. There are two kinds of rules that are not stored.
+    Rules of one kind replace a term by an operator that computes the same values. Rules of the other kind replace an operator
+    by a corrected mutant. (A mutant equals an operator at some output positions.) `times` is the number of applications of the
+    rule. `gain` is the sum of the seconds that these applications save in a run of the model, according to the cost model. An
+    application that only prepares another application may have a negative gain.
     """
 
     name: str
@@ -54,8 +54,8 @@ class Timing:
     """The comparison of the original and the optimized model, which were timed alternately.
 
     `original` and `optimized` are median end-to-end times in seconds per run. `speedup` is the ratio of the times, and `low`
-    and `high` are the bounds of its 95 % interval. `control` is the ratio of the times of two sessions of the original. `noise`
-    is the largest distance from 1 in the 95 % interval of `control`.
+    and `high` are the bounds of its 95 % interval. `control` is the ratio of the times of two sessions of the original. Without
+    noise, this ratio would be 1. `noise` is the distance from 1 to the farther end of the ratio's 95 % interval.
     """
 
     original: float
@@ -81,9 +81,10 @@ class OutputRounding:
 class Rounding:
     """The largest errors that the numerical check found, relative to the largest magnitude of the output.
 
-    Errors are differences from a reference, which is a run in float64 if possible. `reference` names the reference. The error
-    of the optimized model may be at most `tolerance` times the error of the original. `outputs` contains the outputs with the
-    largest errors.
+    If `reference` is `float64`, errors are differences from a run of the original in float64. The error of the optimized model
+    may then be at most `tolerance` times the error of the original. If no float64 run was possible, `reference` is the reason,
+    and the errors of the optimized model are differences from the original. `outputs` contains the outputs with the largest
+    errors.
     """
 
     original: float
@@ -124,7 +125,7 @@ class Prediction:
     """The predictions of a device profile for a device that is not present. Times are in seconds per run.
 
     Attributes:
-        note: The statement that nothing was measured.
+        note: A sentence for the reader: nothing was measured on the device, and times are predicted.
         device: The device that the model was optimized for.
         provider: The execution provider on the device.
         threads: The number of threads on the device.
@@ -212,11 +213,12 @@ class Report:
         uncovered: The nodes that the search cannot rewrite, by operator and reason. Their shares are 0 if they were not timed.
         hints: Sentences that say what the user can do next, such as options that may lead to a larger gain.
         searched: The date and time of the search if the report comes from the time cache. Otherwise an empty text.
-        why: Sentences that explain the verdict: where the time goes, what cannot be rewritten, and what was refused.
+        why: Sentences that explain the verdict: on the operators with the longest run times, on the nodes that cannot be
+            rewritten, and on the improvements that were refused.
         operators: The share of the run time of each operator of the original, if the nodes of the model were timed.
         refused: The number of improvements that were found but not used, by reason.
-        rewrites_tried: The number of rewritten states of parts of the model that the search estimated.
-        candidates_measured: The number of rewritten states of parts of the model that the search measured.
+        rewrites_tried: The number of tried rewrites. A rewrite of a part of the model is tried if its run time is estimated.
+        candidates_measured: The number of measured candidates. A candidate is a rewritten part of the model.
         progress: The improvements of the search. For each improvement, a pair: its time, in seconds since the start of the
             search, and the seconds per run that the improved result saves according to the cost model. The saving decreases if
             a measurement of the whole model shows a smaller saving.

@@ -64,8 +64,12 @@ class ModelTime:
 class PredictionErrors:
     """The accuracy of predicted times, as factors between predicted and measured times of the measured nodes.
 
-    The predictions for two thirds of the nodes are within the factor `two_thirds`, and the predictions for nine tenths are
-    within `nine_tenths`. The prediction for a node does not use the node's measured time.
+    The factor of a node is the larger of its two times (predicted and measured) divided by the smaller. The prediction for a
+    node does not use the node's measured time.
+
+    Attributes:
+        two_thirds: The largest factor among the two thirds of the nodes with the smallest factors.
+        nine_tenths: The largest factor among the nine tenths of the nodes with the smallest factors.
     """
 
     two_thirds: float
@@ -182,6 +186,6 @@ def _known(found: Profiling) -> Table:
 
 
 def format_metric(number: float) -> str:
-    """Return the number with a metric prefix for a unit that follows. For example, 2500 gives `2.5 k`."""
+    """Return the number as text that ends with a metric prefix, such as `2.5 k` for 2500. The caller appends the unit."""
     power = min(max(int(math.log10(number)) // 3, 0), 4) if number > 0 else 0
     return f"{number / 1000**power:.3g} {('', 'k', 'M', 'G', 'T')[power]}"

@@ -15,8 +15,8 @@ class SearchProgress:
         seconds: The seconds of the budget that the search has used.
         budget: The seconds that the search may take.
         speedup: The predicted speedup of the best result so far, or 0 if it cannot be predicted.
-        tried: The number of rewritten states of parts of the model that were estimated.
-        measured: The number of rewritten states of parts of the model that were measured.
+        tried: The number of tried rewrites. A rewrite of a part of the model is tried if its run time is estimated.
+        measured: The number of measured candidates. A candidate is a rewritten part of the model.
     """
 
     seconds: float

@@ -47,7 +47,10 @@ def outcome_of_checks(report: Report) -> str:
 
 
 def node_shares(report: Report) -> str:
-    """Return a statement on how many nodes of the original can be rewritten, in how many parts, and on the other nodes."""
+    """Return a statement that counts the nodes that can be rewritten, the parts with such nodes, and the other nodes.
+
+    The other nodes cannot be rewritten, or only compute constants or sizes.
+    """
     outside = sum(row.nodes for row in report.uncovered)
     others = report.nodes - report.nodes_in_islands - outside
     parts = f"{report.nodes_in_islands} can be rewritten, in {counted(report.islands, 'part')} of the model"

@@ -33,9 +33,10 @@ class Verification:
         mode: The floating-point mode.
         assumptions: The assumptions in the certificate.
         weights: The counts of unchanged weights, of new weights that equal their terms, and of new weights without a term.
-        linked: Three numbers of comparisons. The first counts comparisons of a segment's terms before the steps with values of
-            the original. The second counts comparisons of the terms after the steps with values of the optimized model. The
-            third counts comparisons that were left out.
+        linked: Three counts of comparisons between the terms of segments and values from a run of a model. The first count is
+            for terms before the rewrite steps, which are compared with values of the original. The second count is for terms
+            after the rewrite steps, which are compared with values of the optimized model. The third count is for comparisons
+            that were left out.
         run: The counts of sizes, inputs and elements for which the outputs of both models were compared.
     """
 

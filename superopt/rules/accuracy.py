@@ -35,9 +35,10 @@ def admit_by_growth(rules: Iterable[Rule], tolerance: float) -> list[Rule]:
 
 
 def _rounding(roots: tuple[Term, ...]) -> float:
-    """Return the largest typical ratio of an operator's rounding error to its definition's rounding error.
+    """Return the typical factor by which fast algorithms in the graph `roots` increase the rounding error.
 
-    The result is at least 1.
+    Each fast algorithm states the typical ratio of its rounding error to the rounding error of the operator's definition. The
+    result is the largest of these ratios, and at least 1.
     """
     found = [1.0]
     for term in subterms(*roots):

@@ -2,8 +2,8 @@
 
 The constant `FUSIONS` in an operator's file in specs/ states the definition in the form in which models contain it. The side of
 the rule with the operator can also contain invertible moves, such as reshapes. Fusions are not in the rule store, because some
-models cannot use the operator. For example, a standard ONNX operator can be newer than the model's opset. An operator that is
-not a standard ONNX operator runs only in ONNX Runtime, so callers must request such operators
+models cannot use the operator that a fusion introduces. For example, a standard ONNX operator can be newer than the model's
+opset. An operator that is not a standard ONNX operator runs only in ONNX Runtime, so callers must request such operators
 (`superopt.model.available_fusions`). Tests compare both sides of each fusion.
 """
 
@@ -58,8 +58,9 @@ def fusions() -> Mapping[str, Rule]:
 
 
 def fusion_rule_node_types(fusion: Rule) -> tuple[str, ...]:
-    """Return the names of the ONNX operators that compute the operator by which a fusion replaces a term.
+    """Return the names of the ONNX operators that can compute the result of a fusion.
 
-    The name of a non-standard operator includes its domain, as in `com.microsoft.Attention`.
+    A fusion replaces a term by a single operator. Each of the named ONNX operators computes this single operator. The name of a
+    non-standard operator includes its domain, as in `com.microsoft.Attention`.
     """
     return operator(fusion.name.partition(".")[0]).onnx

@@ -293,7 +293,8 @@ def _shared(extent: Extent) -> list[Atom]:
 
 
 def _number(extent: Extent, slots: Mapping[Atom, int]) -> Callable[[Assignment], Number]:
-    """Compile the extent to a function that maps a list with a value for each unknown to the value of the extent.
+    """Compile the extent to a function that returns the extent's value. The argument of the function is a list of the unknowns'
+    values.
 
     `slots` maps each unknown to its position in the list.
     """
@@ -327,7 +328,8 @@ def _atom(atom: Atom, slots: Mapping[Atom, int]) -> Callable[[Assignment], Numbe
 
 
 def _test(condition: Cond, slots: Mapping[Atom, int]) -> Callable[[Assignment], bool]:
-    """Compile the condition to a function that maps a list with a value for each unknown to the truth value of the condition.
+    """Compile the condition to a function that returns whether the condition is true. The argument of the function is a list of
+    the unknowns' values.
 
     `slots` maps each unknown to its position in the list.
 

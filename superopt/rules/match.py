@@ -85,7 +85,7 @@ class Match:
 
     @property
     def covered(self) -> Counter[Term]:
-        """The multiset of the operands of the first matched term that the pattern matches."""
+        """A multiset: the operands of the first term in `roots`, without the operands that the pattern does not match."""
         return Counter(self.roots[0].args) - Counter(self.rests[0])
 
     def at(self, root: Term) -> Term | None:
@@ -385,8 +385,8 @@ def _with_rest(op: str, term: Term, rest: tuple[Term, ...]) -> Term:
 def _plausible(pattern: Term, term: Term, binding: Binding) -> bool:
     """Return False if a quick test shows that `term` does not match `pattern`.
 
-    For each argument of the pattern that is a variable with a value in `binding`, the test compares the value with the term's
-    argument at the same position.
+    The test examines each operand of the pattern that is a variable and has a value in `binding`. This value must be equal to
+    the operand of `term` at the same position.
     """
     if operator(pattern.op).commutative:
         return True

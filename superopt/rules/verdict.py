@@ -37,9 +37,10 @@ class Proved:
     """A proof that both sides are equal for all sizes and attributes that the conditions allow.
 
     Attributes:
-        bounded: The unknowns for which the proof covers only some values, each as a text such as "g in 1, 2, 3, 4". Empty for a
-            proof for all sizes.
-        axioms: The full names of the axioms that the proof uses. Empty for a proof from the definitions.
+        bounded: The unknowns for which the proof covers only some values, each as a text such as "g in 1, 2, 3, 4". The tuple
+            is empty if the proof covers all values of all unknowns.
+        axioms: The full names of the axioms that the proof uses. The tuple is empty if the proof uses the definitions of the
+            operators instead of axioms.
         instances: The ground instances of the axioms that prove the statement, as `superopt.proof.axioms.ground` writes them.
         kind: "axioms" for a proof from axioms, or "index" for a proof from the definitions.
         unasked: The digests of arithmetic questions that a check of the proof can skip.

@@ -37,8 +37,8 @@ class _Cost:
     Attributes:
         flops: The number of floating-point operations.
         reads: The number of elements read from each operand. A constant reads nothing.
-        accumulated: Whether the element is a sum over an index. An enclosing sum continues in the same accumulator and counts
-            no further additions.
+        accumulated: Whether the element is a sum over an index. In a sum of such sums, all additions are already counted for
+            the inner sums.
         picked: Whether the element is a product in which one factor is 1 for a single value of an index and 0 for all other
             values. The sum of these products over the index reads only one element.
     """

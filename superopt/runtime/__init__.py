@@ -20,7 +20,7 @@ The numerical check:
     `reference`: the float64 run of the original, with ONNX's reference evaluator and faster convolutions.
     `rounding`: the tolerance of each element: whether rounding explains the error.
     `adversarial`: adversarial inputs: masks, infinities, NaN, extreme and constant values.
-    `sizes`: the sizes of dynamic dimensions that the check tries, and the keys of dimensions in these sizes.
+    `sizes`: dynamic dimensions: their keys, and the sizes at which the check runs both models.
     `input_source`: where input values come from: the user's examples, or random numbers within bounds.
     `feasible`: sizes and inputs at which a model runs.
     `bounds`: bounds of integer inputs that select positions, as for Gather.

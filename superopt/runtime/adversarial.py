@@ -108,9 +108,10 @@ def adversarial_values(
 ) -> list[InputValues]:
     """Return sets of adversarial values for all inputs, the most significant first.
 
-    In the first sets, integer inputs that are numbers (see `number_inputs`) have small, large and negative values, and values
-    near the integers in the model. All other integer and boolean inputs are masks or indices. In each set, either all elements
-    of masks and indices are 0, or one row is 0, or all elements have the largest value, or all elements are random.
+    The model may compute with the elements of an integer input as plain numbers (see `number_inputs`). In the first sets, such
+    inputs have small, large and negative values, and values near the integer constants of the model. In the later sets, they
+    have the values of masks. All other integer and boolean inputs are masks or indices. In each set, either all elements of
+    masks and indices are 0, or one row is 0, or all elements have the largest value, or all elements are random.
 
     Args:
         ports: the inputs.
@@ -168,7 +169,10 @@ _Integers = Callable[[np.random.Generator, tuple[int, ...]], Array]
 
 
 def _fitting(integers: Array, dtype: np.dtype[Any]) -> Array:
-    """Return the integers in the type `dtype`. Numbers outside its range become the nearest number of the type."""
+    """Return the integers as an array of the type `dtype`.
+
+    An integer outside the range of `dtype` is replaced by the nearest integer in the range.
+    """
     limits, wide = np.iinfo(dtype), np.iinfo(np.int64)
     return np.asarray(np.clip(integers, max(limits.min, wide.min), min(limits.max, wide.max)), dtype)
 

@@ -159,7 +159,8 @@ def number_inputs(model: ModelProto) -> frozenset[str]:
 def integer_constants(model: ModelProto) -> tuple[int, ...]:
     """Return the distinct integers in the small integer tensors that the model stores, in ascending order.
 
-    Integers of 2**62 or more in magnitude are left out. They are ends of slices, and their neighbours may not fit into int64.
+    Integers of 2**62 or more in magnitude are left out. Such large integers are ends of slices. Their sums with 1 or -1 may not
+    fit into int64.
     """
     stored = [tensor for graph in all_graphs(model) for tensor in graph.initializer]
     stored += [a.t for graph in all_graphs(model) for node in graph.node if node.op_type == "Constant" for a in node.attribute]
@@ -171,8 +172,8 @@ def integer_constants(model: ModelProto) -> tuple[int, ...]:
 def _bound(node: NodeProto, title: str, shape: Sequence[int | None], rows: _Origin) -> int | None:
     """Return the bound on the positions that a node selects in a tensor, or None if the size of the axis is unknown.
 
-    `title` is the node's operator with its domain, and `shape` is the shape of the tensor. `rows` is the input of the model
-    from which the positions come.
+    `title` is the node's operator with its domain, and `shape` is the shape of the tensor. `rows` describes the model's input
+    that contains the positions.
     """
     numbers = {a.name: a.i for a in node.attribute if a.type == AttributeProto.INT}
     if title in _PICKS_PLACES:

@@ -41,10 +41,10 @@ class Cache:
 
     Entries are found by the digest of the key. Entries in the file never change. If several processes store a value for one
     key, the first value stays. If the file is not a database, or if the folder cannot be written, the cache exists only in
-    memory, and `error` contains the reason. In two more cases, new values are stored only in memory. The first case is that the
-    search was asked to stop, because the computation of a value may have been cut short. The second case is that the machine is
-    busy, because measured times would mislead later searches. `was_busy` is True once a value was stored while the machine was
-    busy.
+    memory, and `error` contains the reason. While the machine is busy, new values are stored only in memory, because times that
+    are measured on a busy machine would mislead later searches. After a request to stop the search, new values are also stored
+    only in memory, because the request may have cut their computation short. `was_busy` is True once a value was stored while
+    the machine was busy.
     """
 
     def __init__(self, path: Path | None = None) -> None:

@@ -42,11 +42,11 @@ class Check:
     Attributes:
         original_error: the error of the original, or 0 if no float64 run was possible.
         candidate_error: the error of the candidate.
-        reference: `float64`, or the reason why no float64 run was possible. If there is a reason, the errors of the candidate
-            are differences from the original.
+        reference: `float64`, or the reason why no float64 run was possible. Without a float64 run, the error of the candidate
+            is its difference from the original.
         inputs: the names of the input sets on which the models were compared, such as `zero`.
         left_out: the names of the input sets on which the original fails or for which there was no time. If the original does
-            not run at some sizes, an additional text gives the number of these sizes.
+            not run at some sizes, one more entry states the number of these sizes.
         outputs: for each output, its name, the error of the original and the error of the candidate.
     """
 
@@ -254,8 +254,8 @@ class _Run:
     def beside(self, noise: float) -> _Run:
         """Return a copy of this object with one more entry in `nudged`, which contains outputs that differ by rounding.
 
-        The copy is used if there is no time to measure the rounding noise. The new entry consists of each output plus `noise`
-        times the largest finite magnitude of the output.
+        The copy is used if there is no time to measure the rounding noise. In the new entry, each element of a floating-point
+        output is increased by the same amount: `noise` times the largest finite magnitude of the output.
         """
         moved = [_moved(value, noise) if isinstance(value, np.ndarray) else value for value in self.values]
         return replace(self, nudged=[*self.nudged, moved])
@@ -267,7 +267,8 @@ class _Run:
         of the original is possible.
 
         Raises:
-            CheckFailedError: as `_tensors`.
+            CheckFailedError: the length of a sequence differs between the runs, or an output is present in only some of the
+                runs.
         """
         others = (self.exact or self.values, self.spread or self.values, *self.nudged)
         for name, (mine, found, exact, spread, *nudged) in _tensors(names, self.values, candidate, *others):
@@ -288,9 +289,9 @@ class _Run:
 class _Bench:
     """The original model during a check: the session, the float64 evaluator, the runs so far, and the skipped inputs.
 
-    `why` is the reason why no float64 run of the original is possible, or an empty text. `evaluated` is whether a float64 run
-    has succeeded. After the first success, a failure on some inputs does not prevent float64 runs on other inputs. `empty`
-    lists the inputs without elements that were tried, each with a name.
+    `why` is the reason why no float64 run of the original is possible, or an empty text. `evaluated` is True after the first
+    successful float64 run. From then on, a failure on some inputs does not prevent float64 runs on other inputs. `empty` lists
+    the inputs without elements that were tried, each with a name.
     """
 
     def __init__(
@@ -454,10 +455,11 @@ class _Bench:
         return exact, self.reference.peak
 
     def look_closer(self, run: _Run) -> _Run:
-        """Return the run with more data to judge a candidate whose error seems too large.
+        """Return a copy of `run` with more data. The data are used to judge a candidate whose error seems too large.
 
-        The data are the float64 outputs and more samples of rounding noise. If all inputs are finite, the data include
-        `pointless` (whether values overflow). Otherwise, they include `spread` if an input is an image (see `images`).
+        The copy has the float64 outputs and more samples of rounding noise. If all inputs are finite, the copy's field
+        `pointless` states whether intermediate values overflow. If some input is not finite and the model has an image as input
+        (see `images`), the copy's field `spread` is set.
         """
         if run.exact is None:
             exact, peak = self._exact(run.feeds, run.values, ordinary=run.ordinary)
@@ -503,8 +505,9 @@ class _Bench:
     def _overflows(self, run: _Run) -> bool:
         """Return whether intermediate values exceed the range of their type.
 
-        The magnitudes in the float64 run decide. If there is no float64 run, or if the model computes in float64, a run in ONNX
-        Runtime decides: some value must be infinite or NaN on these inputs and not on random inputs.
+        The result is computed from the magnitudes in the float64 run. If there is no float64 run, or if the model computes in
+        float64, the original is run in ONNX Runtime instead. The result is then True if the inputs are adversarial, and some
+        value of the graph is infinite or NaN on these inputs but not on random inputs.
         """
         kinds = {np.asarray(value).dtype for value in (*run.feeds.values(), *run.values)}
         if run.exact is not None:
@@ -559,9 +562,9 @@ def _known(sizes: Mapping[str, int], key: str) -> int:
 def _expected(past: Sequence[tuple[float, float]], amount: float) -> float:
     """Return the expected time in seconds of a run on inputs with `amount` elements.
 
-    `past` contains the number of elements and the time in seconds of each earlier run. The time is extrapolated from
-    the largest earlier run that has at most `amount` elements, and grows with the square of the number of elements. If all
-    earlier runs have more elements, the result is infinite if `amount` is large, and otherwise 0.
+    `past` contains the number of elements and the time in seconds of each earlier run. The time is extrapolated from the
+    largest earlier run that has at most `amount` elements. The extrapolated time grows with the square of the number of
+    elements. If there is no such earlier run, the result is 0 for a small `amount`, and infinite for a large `amount`.
     """
     below = max((known for known in past if 0 < known[0] <= amount), default=None)
     if below is None:
@@ -716,8 +719,8 @@ def _together(
 def _beside(session: Session, values: Sequence[object], nudged: Mapping[str, Array], conditioning: float) -> Sequence[object]:
     """Run the model on the slightly changed inputs `nudged`, and return the outputs.
 
-    The changes of the outputs are divided by `conditioning`. If the run fails, or if the outputs do not have the shapes of
-    `values`, `values` is returned.
+    `values` are the outputs on the unchanged inputs. The difference of each output from its value in `values` is divided by the
+    factor `conditioning`. If the run fails, or if an output's shape differs from the shape in `values`, the result is `values`.
     """
     try:
         moved = session.run(nudged)
@@ -729,7 +732,10 @@ def _beside(session: Session, values: Sequence[object], nudged: Mapping[str, Arr
 
 
 def _nearer(value: object, moved: object, times: float) -> object:
-    """Return `moved` with its distance from `value` divided by `times`, if both are arrays of floating-point numbers."""
+    """Return the array `value + (moved - value) / times`, computed in float64.
+
+    If the arguments are not floating-point arrays, the result is `moved`.
+    """
     if not (isinstance(value, np.ndarray) and isinstance(moved, np.ndarray) and is_floating(value.dtype)):
         return moved
     wide = value.astype(np.float64)
@@ -784,7 +790,7 @@ def _tensors(names: Sequence[str], *runs: Sequence[object]) -> Iterator[tuple[st
     absent optional output is left out.
 
     Raises:
-        CheckFailedError: sequences differ in length, or an output is present in only some of the runs.
+        CheckFailedError: the length of a sequence differs between the runs, or an output is present in only some of the runs.
     """
     for name, *given in zip(names, *runs, strict=True):
         found = [_parts(value) if isinstance(value, dict) else value for value in given]
@@ -832,10 +838,11 @@ def _listed(ports: Sequence[Port]) -> str:
 def ordinary_inputs(
     ports: Sequence[Port], seed: int, sizes: Mapping[str, int] | None, source: InputSource
 ) -> list[tuple[str, Callable[[], dict[str, Array]]]]:
-    """Return sets of ordinary input values, the most significant first. A set is a pair of a name and a function.
+    """Return named sets of ordinary input values, the most significant first.
 
-    The function computes the values. Examples come first, then random values, then edge cases such as zeros. If the model
-    begins by subtracting constants from inputs, one set has values near these constants (see `Normalization`).
+    Each element of the list has the name of a set, and a function that computes the values. Examples come first, then random
+    values, then edge cases such as zeros. If the model begins by subtracting constants from inputs, one set has values near
+    these constants (see `Normalization`).
 
     Integers are random in all sets, because integers are indices, masks or sizes. An input with a single boolean usually
     selects a branch. So this boolean is true in about half of the sets.

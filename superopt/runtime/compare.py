@@ -70,9 +70,9 @@ class StoppingRule:
     """The conditions under which a comparison needs no further rounds.
 
     Attributes:
-        rounds: the least number of rounds after which `clear` decides. After fewer rounds, `obvious` decides. A round times
-            each model once.
-        clear: a function that returns whether the result of a comparison is certain enough.
+        rounds: the least number of rounds after which the function `clear` decides. After fewer rounds, the function `obvious`
+            decides. A round times each model once.
+        clear: a function that returns whether the result of a comparison is certain enough to stop.
         obvious: a stricter function than `clear`. After fewer than 3 rounds, neither function decides, and the comparison
             continues.
         loads: the largest number of times that models are loaded if loading is fast.
@@ -236,9 +236,10 @@ def compare_settings(
 
 
 def _feasible(session: Session, setting: Setting, sizes: Sizes, source: InputSource) -> InputSource:
-    """Return the source with bounds of integer inputs such that the model runs at these sizes (see `feasible_source`).
+    """Return a copy of the source with bounds within which the model runs at these sizes (see `feasible_source`).
 
-    `setting` is the model of the session and its device. The model is run on one thread, because it may fail.
+    The bounds apply to integer inputs. `setting` contains the model and the device from which `session` was created. The model
+    is run on one thread, because ONNX Runtime may end the process if a run on several threads fails.
     """
     model, device = setting
     if device.threads > 1 and any(port.dtype.kind in "iu" for port in session.inputs):
@@ -254,8 +255,8 @@ def _message(model: Loadable) -> Loadable:
 def loading(count: int, load: int) -> list[int]:
     """Return the order in which `count` models are loaded, as indices of the models. `load` is the number of earlier loads.
 
-    In `count` successive loads, each model has each place in the order exactly once. The next `count` loads use the reversed
-    orders.
+    Successive loads form groups of `count` loads. Within a group, each model has each place in the order exactly once. Every
+    second group uses the reversed orders.
     """
     order = [(load + place) % count for place in range(count)]
     return order[::-1] if load // count % 2 else order
@@ -279,14 +280,14 @@ def compare_in_turns(
     model's turn starts with one run that is not timed, which brings the model into the caches. Several timed runs follow, and
     the fastest counts. If a run is long, the turn consists of a single timed run.
 
-    The rounds after a load end early when `until` is reached for every candidate. The models are not loaded again in two cases.
-    The first case is that `until` was reached in the rounds after two of the loads. The second case is that the rounds of all
-    loads together reach `until` after at least three loads. If `until.loads` is not 0, the second case applies only after more
-    than half of the loads.
+    A series of rounds follows each load. A series ends early when its results satisfy the stopping rule `until` for every
+    candidate. Loading ends when two series have satisfied the rule. Loading also ends after three or more loads if the results
+    of all series together satisfy the rule. If `until.loads` is not 0, this second condition applies only after more than half
+    of the loads.
 
-    If `loads` is at least 2, models are loaded at least twice, with two exceptions. There is no second load if the rounds of
-    the first load took all of the time. There is also no second load if loading took longer than both `seconds` and 10 s. On a
-    GPU, loading may take long, because libraries may compile kernels for each session.
+    If `loads` is at least 2, models are loaded at least twice, with two exceptions. The first exception is that the rounds of
+    the first load took all of the time. The second exception is that the first load took longer than 10 s and longer than the
+    time limit `seconds`. On a GPU, loading may take long, because libraries may compile kernels for each session.
     """
     rounds: list[list[Times]] = []
     began, spent, clear, load = active_time(), 0.0, 0, 0
@@ -330,10 +331,11 @@ def compare_in_blocks(
     """Time the original and all candidates with only one model in memory at a time, and compare each candidate with the
     original.
 
-    `loaded` contains a function that loads each model. The original is the first model. A model runs for at least half a
-    second, and is unloaded before the next model is loaded. A round consists of three parts: a measurement of the original,
-    then of each candidate, then of the original again. The last measurement of a round is also the first measurement of the
-    next round. There are four rounds, or more if four rounds take less than `seconds`.
+    `loaded` contains one function for each model, and calling the function loads the model. The first function loads the
+    original. A model runs for at least half a second, and is unloaded before the next model is loaded. A round consists of
+    three parts: a measurement of the original, then of each candidate, then of the original again. The last measurement of a
+    round is also the first measurement of the next round. There are four rounds, or more if four rounds take less than
+    `seconds`.
 
     The comparison ends after two or three rounds if no candidate gained in any round, if every candidate is obviously faster or
     slower than the original, or if no candidate can count as faster after four rounds.
@@ -438,7 +440,8 @@ def _visit(timed: Timed, samples: int, batch: int) -> float:
 def _summaries(rounds: Sequence[Times]) -> list[Comparison]:
     """Return the comparison of each candidate with the original.
 
-    Each element of `rounds` contains the time of each model in one round. The first and the last time belong to the original.
+    Each element of `rounds` contains the times of all models in one round. Its first number and its last number are times of
+    the original.
     """
     return [_summary([(times[0], times[which], times[-1]) for times in rounds]) for which in range(1, len(rounds[0]) - 1)]
 

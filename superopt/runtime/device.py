@@ -123,7 +123,7 @@ def providers(device: Device, *, exact: bool = False, shown: bool = False) -> li
     """Return the execution providers of a session on the device, in the form that `onnxruntime.InferenceSession` takes.
 
     `exact` and `shown` are as in `first_provider`. If `exact` is True, CUDA graphs are off. A CUDA graph requires inputs and
-    outputs at fixed addresses, and runs whose values are compared do not fix addresses.
+    outputs at fixed addresses. If values are to be compared, each run uses new addresses.
     """
     cuda = {"use_tf32": "0" if exact else "1", "enable_cuda_graph": "1" if device.cuda_graph and not exact else "0"}
     if device.nhwc:

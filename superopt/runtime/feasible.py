@@ -80,9 +80,9 @@ def find_feasible(
 
 
 def feasible_source(session: RunnableModel, sizes: Mapping[str, int] | None, source: InputSource) -> InputSource:
-    """Return the source with bounds of integer inputs such that the model runs at these sizes (see `find_feasible`).
+    """Return a copy of the source with bounds within which the model runs at these sizes (see `find_feasible`).
 
-    If the model has no integer inputs, or if all attempts fail, `source` is returned.
+    The bounds apply to integer inputs. If the model has no integer inputs, or if all attempts fail, the result is `source`.
     """
     if not any(port.dtype.kind in "iu" for port in session.inputs):
         return source
@@ -110,8 +110,8 @@ def _attempts(
 def _bounds(ports: Sequence[Port], high: Mapping[str, int]) -> Iterator[Mapping[str, int]]:
     """Yield bounds for random inputs to try, starting with the bounds in `high`.
 
-    Small bounds for the integer inputs that `high` leaves out follow, and then small bounds for all integer inputs. The last
-    bounds set float inputs of rank 0 or 1, which may be scales, to the value 1.
+    Next come small bounds for the integer inputs without a bound in `high`, followed by small bounds for all integer inputs.
+    The last bounds set float inputs of rank 0 or 1, which may be scales, to the value 1.
     """
     integers = [port.name for port in ports if port.dtype.kind in "iu"]
     scales = [port.name for port in ports if is_floating(port.dtype) and len(port.shape) <= 1]

@@ -62,7 +62,7 @@ def gpu_name() -> str:
 
 @functools.cache
 def core_count() -> int:
-    """Return the number of processor cores that this process may use. Several hardware threads of one core count once.
+    """Return the number of processor cores that this process may use. A core with several hardware threads counts once.
 
     By default, a session of ONNX Runtime uses this many threads.
     """

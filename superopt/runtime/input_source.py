@@ -36,9 +36,10 @@ class InputSource:
     normalized: Mapping[str, Normalization] = field(default_factory=dict)
 
     def bounded(self, model: ModelProto) -> InputSource:
-        """Return the source with the bounds of a model's integer inputs, and with the way in which the model normalizes inputs.
+        """Return a copy of the source that has bounds for the model's integer inputs, and the model's normalizations.
 
-        If only examples give bounds for an integer input, its integers are drawn from the range of the examples.
+        The bounds follow from the model. If the model implies no bounds for an integer input, the bounds are the smallest and
+        largest values of this input in the examples.
         """
         return replace(self, bounds={**_ranges(self.examples), **index_bounds(model)}, normalized=normalizations(model))
 
@@ -110,7 +111,7 @@ DRAWN = InputSource()
 
 
 def _ranges(examples: Sequence[Example]) -> dict[str, int]:
-    """Return a mapping from each input with integers to the range of its integers in the examples."""
+    """Return a mapping from the name of each integer input in the examples to the range of its values."""
     found: dict[str, IndexRange] = {}
     for example in examples:
         for name, value in example.items():

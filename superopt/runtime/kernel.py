@@ -148,7 +148,7 @@ class Kernel:
         """Time the node in isolation, without graph optimizations. Operators in `VIEWS` count as taking no time.
 
         On a GPU, a node is launched while the previous node still runs. So a short node is timed twice: by itself, and together
-        with a second copy. The result is the time that the copy adds, plus `call`.
+        with a second copy. The result is the additional time of the copy, plus the fixed cost `call` of a run.
 
         Args:
             device: the device to run on.
@@ -205,7 +205,7 @@ class Kernel:
 
 
 def least_seconds(bound: Sequence[Bound], budget: float = COST.node_timing_seconds) -> float:
-    """Return the time of one run of a session in seconds: the smallest mean over short batches of runs.
+    """Time short batches of runs, and return the mean time of a run in the fastest batch, in seconds.
 
     There are at least three batches, and batches run for `budget` seconds. If `bound` contains several sessions, a batch is one
     run of each session. If the first run takes longer than `budget`, there are no batches. Instead, each session runs once
@@ -227,10 +227,11 @@ def least_seconds(bound: Sequence[Bound], budget: float = COST.node_timing_secon
 
 
 def _added(one: Bound, two: Bound) -> float:
-    """Return how many seconds longer a run of `two` takes than a run of `one`, or 0 if a run of `two` is not longer.
+    """Return the difference between the run times of two sessions, in seconds: the time of `two` minus the time of `one`.
 
-    Each time is the smallest mean over short batches of runs. The two sessions run alternately, so that other load on the
-    machine affects the two times in the same way.
+    Runs are timed in short batches. The run time of a session is the mean time of a run in its fastest batch. The two sessions
+    run alternately, so that other load on the machine affects the two times in the same way. If the difference is negative, the
+    result is 0.
     """
     with one.alone():
         runs, least = max(1, int(COST.timing_batch_seconds / one.seconds(1))), [math.inf, math.inf]

@@ -1,7 +1,7 @@
 """Evaluate a model in float64 with ONNX's reference evaluator, and with faster convolution and pooling.
 
-The evaluator's own convolution and pooling loop over pixels in Python. The classes in this module loop over the taps
-(positions) of the kernel.
+In the evaluator, the implementations of convolution and pooling iterate over pixels in Python. The classes in this module
+iterate over the taps (positions) of the kernel instead.
 """
 
 from __future__ import annotations
@@ -179,8 +179,8 @@ class Reference:
 class _Rounding:
     """A function that changes each float in an array at random by up to `ulp` times the float's magnitude.
 
-    If this product is less than `least`, the float is instead rounded up or down at random to a multiple of `least`. `stored`
-    is whether inputs and weights change too.
+    If this product is less than `least`, the float is instead rounded up or down at random to a multiple of `least`. If the
+    field `stored` is True, inputs and weights change too.
     """
 
     ulp: float
@@ -638,8 +638,8 @@ class DequantizeLinear(OpRun):
 class Loop(OpRun):
     """Repeated evaluation of a body (ONNX Loop).
 
-    The implementation in ONNX's reference evaluator runs no iteration if the condition input is absent. The implementation also
-    concatenates only scan outputs of rank 2.
+    The implementation in ONNX's reference evaluator runs no iteration if the condition input is absent. That implementation
+    also stacks scan outputs with `numpy.vstack`, which is right only for scan outputs of rank 2.
     """
 
     op_domain = ""

@@ -33,14 +33,16 @@ class OutputErrors:
     Attributes:
         original: the original's error.
         candidate: the candidate's error.
-        least: a lower bound that replaces a smaller `original` when the two errors are compared. The bound is the largest
-            change of the output when inputs change in their last bits, or a few units in the last place.
+        least: the smallest error that is assumed for the original. When the two errors are compared, the original's error is at
+            least this number. For a floating-point output, the number is the larger of two errors: the largest change of the
+            output when inputs change in their last bits, and an error of a few units in the last place.
         direct: whether the candidate is compared with the original, because there is no float64 run.
         floating: whether the output is floating-point.
         off: the number of elements whose error in the original is large relative to the mean magnitude of the element's row.
         elements: the number of elements.
-        own: the sum of the squares of the original's relative errors over the elements that `off` counts.
-        other: the sum of the squares of the candidate's relative errors over the elements that `off` counts.
+        own: the sum of the squares of the original's relative errors. The sum is over the elements with a large error (see
+            `off`).
+        other: the sum of the squares of the candidate's relative errors. The sum is over the same elements as in `own`.
     """
 
     original: float = 0.0
@@ -93,7 +95,7 @@ class OutputPair:
             are changed in their last bits.
         exact: the output of a float64 run, or None if there is none.
         ordinary: whether the inputs are finite and random. If so, the candidate must have the original's NaN and infinities at
-            the same positions, except where rounding decides.
+            the same positions. A NaN or an infinity that rounding can change is exempt.
         direct: whether there is no float64 run. If so, the error of the candidate may be up to 1024 units in the last place.
         spread: a boolean array. Where the array is True, the candidate may be infinite or NaN although the original is finite.
     """
@@ -172,8 +174,9 @@ class OutputPair:
     def _far_off(self, original: Array, candidate: Array, exact: Array) -> tuple[int, int, float, float]:
         """Return four numbers about elements of the original that are far from the float64 run.
 
-        The numbers are the count of these elements, the total number of elements, and the sums over these elements of the
-        squared errors of the original and of the candidate. Errors are relative to the mean magnitude of the row.
+        The first number counts these elements, and the second number counts all elements. The third number is the sum of the
+        original's squared errors, and the fourth number is the sum of the candidate's squared errors. Both sums are over the
+        elements that are far from the float64 run. Errors are relative to the mean magnitude of the row.
         """
         size = np.fmax(np.abs(original), np.abs(exact))
         size = np.where(np.isfinite(size), size, 0.0)
@@ -290,11 +293,12 @@ def _excess(value: Array, center: Array, noise: Array, samples: int, factor: flo
 
 
 def _pooled(noise: Array, samples: int) -> Array:
-    """Estimate how large the noise in each element's row, column or plane can be, from the elements with the least noise.
+    """Return an estimate of the largest noise in the row, column or plane of each element.
 
-    For each element, `noise` contains the largest of `samples` samples of the error that rounding causes. The samples of all
-    elements in a row are assumed to have the same normal distribution. Under this assumption, the standard deviation follows
-    from the lowest decile of the row, and the largest noise follows from the standard deviation.
+    The estimate is computed from the elements with the least noise. Each element has several samples of its rounding error.
+    `noise` contains the largest sample of each element, and `samples` is the number of samples of each element. The samples of
+    all elements in a row are assumed to have the same normal distribution. Under this assumption, the standard deviation
+    follows from the lowest decile of the row, and the largest noise follows from the standard deviation.
     """
     quantile = math.sqrt(2) * _inverse_erf(CHECK.quiet_share ** (1 / samples))
     found: Array = np.full((1,) * noise.ndim, np.inf)

@@ -105,10 +105,10 @@ class Session:
         anywhere: whether to accept a session in which the device's provider runs none of the nodes.
         portable: whether the graph is optimized without memory layouts that are specific to this machine's processor.
         saved: the path to which ONNX Runtime's optimized graph is written. Initializers of the written graph are in the graph
-            itself or in the files of `model`. A session with `saved` does not prepack weights, so its run times are
+            itself or in the files of `model`. If `saved` is given, the session does not prepack weights, so its run times are
             meaningless. For TensorRT, the written graph is the graph that TensorRT receives.
-        traced: a prefix of the path of the profile file that `trace` returns. If `traced` is None, no profile is written. For
-            TensorRT, the profile is from a run on the CPU.
+        traced: the first part of the path of the profile file. The method `trace` returns the whole path. If `traced` is None,
+            no profile is written. For TensorRT, the profile is from a run on the CPU.
         sizes: sizes of dynamic dimensions. The session treats these dimensions as fixed.
         pooled: whether ONNX Runtime keeps the memory of a run for later runs. If it is False, runs at many sizes need less
             memory, and each run takes longer.
@@ -218,8 +218,8 @@ class Session:
     def ready(self, feeds: Mapping[str, Array], *, wall: bool = False) -> Bound | Unbound:
         """Run the model once, and return the session with these inputs, ready for timing.
 
-        The result is a `Bound` if all inputs and outputs are tensors of numbers, and an `Unbound` otherwise. Entries of `feeds`
-        for inputs that the session does not have are ignored. `wall` is as in `bind`.
+        The result is a `Bound` if all inputs and outputs are tensors of numbers, and an `Unbound` otherwise. If the session has
+        no input with the name of an entry in `feeds`, the entry is ignored. `wall` is as in `bind`.
         """
         own = {port.name: feeds[port.name] for port in self.inputs if port.name in feeds}
         return Unbound(self, own) if self._plain else self.bind(own, wall=wall)
@@ -301,7 +301,8 @@ class Bound:
     def _shapes(self, outputs: Sequence[str], feeds: Mapping[str, Array]) -> list[Array]:
         """Run the model once without a CUDA graph, and return the outputs.
 
-        The shapes of the outputs are the shapes for the output buffers. A CUDA graph needs these buffers before its first run.
+        The caller allocates output buffers that have the shapes of the returned arrays. A CUDA graph needs these buffers before
+        its first run.
         """
         options = runtime().RunOptions()
         options.add_run_config_entry("gpu_graph_id", "-1")
@@ -354,7 +355,8 @@ class Bound:
 def _is_as_declared(declared: Sequence[int | str | None], shape: Sequence[int]) -> bool:
     """Return whether `shape`, the actual shape of an output, fits the shape that the model declares.
 
-    A dynamic dimension fits every size. ONNX Runtime fills a buffer that was bound in advance only if the shapes fit.
+    A dynamic dimension fits every size. If the shapes do not fit, ONNX Runtime does not write the output into a buffer that was
+    bound in advance.
     """
     pairs = zip(declared, shape, strict=False)
     return len(declared) == len(shape) and all(n == size for n, size in pairs if isinstance(n, int) and n >= 0)

@@ -60,8 +60,8 @@ def settings(choices: Sequence[str]) -> Settings:
 def with_choices(device: Device, choices: Sequence[str]) -> Device:
     """Return a copy of the device whose sessions use these tuning choices.
 
-    A choice is the name of an ONNX Runtime optimizer to switch off, or `option=value` to set an option. In the copy, only the
-    optimizers that `choices` names are off, even if `device` switches off other optimizers.
+    A choice is the name of an ONNX Runtime optimizer to switch off, or `option=value` to set an option. The copy switches off
+    the optimizers in `choices` and no other optimizer. An optimizer that only `device` switches off is on in the copy.
 
     Raises:
         ProviderError: a choice requires a different execution provider.

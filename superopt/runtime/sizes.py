@@ -1,8 +1,8 @@
 """Sizes of dynamic dimensions at which the numerical check runs both models.
 
 A rewrite may be right at some sizes and wrong at other sizes. So the check uses the sizes 0 to 4, sizes with different
-residues, and unequal sizes for dimensions with different names. The check also uses sizes just below and above every constant
-with which the model compares sizes or at which it slices.
+residues, and unequal sizes for dimensions with different names. If the model compares a size with a constant, or slices at a
+constant, the check also uses sizes just below and above the constant.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def sizes_to_check(model: ModelProto, start: Mapping[str, int], fixed: Container
     Args:
         model: the model. Weights may be in other files.
         start: sizes of all dynamic dimensions at which the model runs.
-        fixed: dimensions that keep their size from `start`. The mappings leave them out.
+        fixed: dimensions that keep their size from `start`. The yielded mappings do not contain these dimensions.
     """
     names = [name for name in dynamic_dimension_keys(model) if name not in fixed]
     if not names:
@@ -119,8 +119,8 @@ def _empty(names: Sequence[str]) -> Iterator[dict[str, int]]:
 def _around(names: Sequence[str], constants: Sequence[int]) -> Iterator[dict[str, int]]:
     """Yield sizes near each of the model's constants: the constant, the constant plus 1, and the constant minus 1.
 
-    Either one dimension or all dimensions have this size. Before the sizes near a large constant, an eighth of the constant is
-    yielded as the size of one dimension.
+    Either one dimension or all dimensions have this size. For a large constant, an eighth of the constant is yielded first, as
+    the size of one dimension.
     """
     for constant in constants:
         if constant > CHECK.min_laddered_size:
@@ -139,9 +139,9 @@ def _by_turns(kinds: Sequence[Iterator[dict[str, int]]]) -> Iterator[dict[str, i
 def telling_constants(model: ModelProto) -> list[int]:
     """Return positive integers with which the model compares, slices or computes, the most significant first.
 
-    Each integer is stored in the model, or computed only from small constants, such as 2500 from `50 * 50`. If the model
-    multiplies or divides by constants, the products of these constants and the thresholds (such as constants in comparisons)
-    are also included. For example, `N // 2 > 100` becomes true near N = 200, so 200 is included.
+    Each integer is stored in the model, or computed only from small constants, such as 2500 from `50 * 50`. Some of the
+    integers are thresholds, such as constants in comparisons. If the model multiplies or divides by an integer, the product of
+    this integer and each threshold is also included. For example, `N // 2 > 100` becomes true near N = 200, so 200 is included.
     """
     ranks: dict[int, int] = {}
     factors: dict[int, None] = {}

@@ -3,8 +3,7 @@
 An ONNX Runtime optimizer that fuses operators does not make a model faster on every device, because the fused kernel may be
 slower. The optimized graph of a session shows which optimizers affect a model. Each of these optimizers is switched off in
 turn, and the session is compared with the session that has all optimizers. On a CPU, tuning also tries fewer threads, and
-sessions without the layout that the processor prefers. With CUDA, tuning tries the layout NHWC and runs that are replayed as a
-CUDA graph.
+sessions without the layout that the processor prefers. With CUDA, tuning also tries the layout NHWC and CUDA graphs.
 """
 
 from __future__ import annotations

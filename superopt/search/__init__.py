@@ -38,7 +38,8 @@ The search of one island, by rewrites of the whole island:
     `widen`: pads axes to extents that suit kernels.
     `vanish`: removes terms that compute nothing, such as `x + zeros`.
     `fuse`: tries fusion rules and recognized operators on a search result, and measures the new states.
-    `rearrangement`: finds subterms that move, repeat or pool the elements of one tensor as one operator does.
+    `rearrangement`: finds subterms that only move, repeat or pool the elements of one tensor, and that one operator can
+    replace.
     `recognition`: finds subterms that compute the same function as one operator, in whatever form they are written.
     `algorithm`: chooses a faster algorithm for an operator, such as Winograd's algorithm for a convolution.
 

@@ -134,8 +134,8 @@ def _special(values: Array) -> Array:
 def _drawn(name: str, shape: tuple[int, ...], cases: list[tuple[str, float]], rng: np.random.Generator) -> Array:
     """Return random values of one variable for all cases.
 
-    Each case consists of the name of a variable and a value, which is NaN or an infinity. If the name of a case is `name`, some
-    elements are the value of the case. All other elements are finite.
+    Each case consists of the name of a variable and a value, which is NaN or an infinity. In a case with the name `name`, some
+    elements of the variable are set to the value of the case. All other elements are finite.
     """
     size = (*shape, len(cases))
     values = np.where(rng.random(size) < 0.3, rng.choice(SPECIAL, size), rng.standard_normal(size))

@@ -6,8 +6,8 @@ operands. Equal operators on operands of equal shapes are measured once. The ope
 first, each with the algorithm that has the lowest estimated time.
 
 All algorithms that are faster in these measurements are then applied together, within the limit on the size of the weights. If
-the whole island does not become faster, the algorithms are tried in the island one after the other, each for all operators for
-which it was chosen. An algorithm that does not make the island faster is then tried for one operator at a time.
+the whole island does not become faster, the algorithms are tried one by one. Each algorithm is first tried for all operators
+for which it was chosen. If the island does not become faster, the algorithm is tried for one operator at a time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class AlgorithmSite:
         rule: the name of the rule that gives the alternative algorithm.
         other: the term with the alternative algorithm, which can replace `term`.
         alone: the states that are timed: `term` and `other`, with variables in place of their common operands.
-        gain: the seconds that `other` saves, estimated or measured.
+        gain: the estimated or measured seconds that the alternative algorithm saves.
     """
 
     term: Term
@@ -161,7 +161,7 @@ def algorithm_sites(state: State, rules: RuleSet, estimate: Cost) -> Iterator[Al
 
 
 def _place(term: Term, rule: str, other: Term, estimate: Cost) -> AlgorithmSite:
-    """Return the `AlgorithmSite` of `term` and the equal term `other`, with an estimated gain."""
+    """Return the `AlgorithmSite` for a replacement of `term` by the equal term `other`. The gain is estimated."""
     both = dict.fromkeys(_outermost(term.args, frozenset(subterms(other))))
     names = ((taken, f"{'w' if taken.constant else 'x'}{i}") for i, taken in enumerate(both))
     operands = {taken: variable(name, taken.shape, constant=taken.constant) for taken, name in names}
@@ -170,9 +170,9 @@ def _place(term: Term, rule: str, other: Term, estimate: Cost) -> AlgorithmSite:
 
 
 def _outermost(terms: Sequence[Term], among: frozenset[Term]) -> Iterator[Term]:
-    """Yield each of the `terms` that is in `among`.
+    """Yield the outermost subterms of the terms that are in the set `among`.
 
-    For any term that is not in `among`, yield the outermost terms below it that are in `among`.
+    A subterm is outermost if no term above it is in the set. A term that is itself in the set is its own outermost subterm.
     """
     waiting, seen = [*reversed(terms)], set[Term]()
     while waiting:

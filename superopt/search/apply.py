@@ -61,9 +61,9 @@ def split_weight(weight: Term, axis: int, first: Extent) -> Term:
 
 
 def run_time_terms(state: State) -> list[Term]:
-    """Return the terms of the state (a tuple of output terms) that are computed at run time, arguments before users.
+    """Return the terms of the state that are computed at run time. Each term comes after its operands.
 
-    Variables and terms that depend only on weights are left out.
+    The state is a tuple of output terms. Variables and terms that depend only on weights are left out.
     """
     return [t for t in subterms(*state, constants=False) if not t.is_variable]
 
@@ -116,7 +116,8 @@ def replace_match(state: State, match: Match, live: Sequence[Term]) -> State | N
     """Return the state after a match of a rule is applied. The roots of the match are the terms that the rule replaces.
 
     Returns None if one root is computed from another root, because the result would contain a cycle, or if shapes do not fit.
-    `live` lists the terms of the state (a tuple of output terms) that are computed at run time, arguments before users.
+    The state is a tuple of output terms. `live` lists the terms that are computed at run time, as `run_time_terms` returns
+    them.
     """
     if len(match.roots) > 1:
         below = set(subterms(*match.binding.tensors.values()))
@@ -135,8 +136,8 @@ def replace_match(state: State, match: Match, live: Sequence[Term]) -> State | N
 def neighbourhood(state: State, before: State) -> frozenset[Term]:
     """Return the terms at which a further step can use the new terms of `state`.
 
-    A new term is a term that `before` does not contain. The result contains the new terms whose operands are all old, the users
-    of these terms, and the users of those users.
+    A new term is a term that `before` does not contain. The result contains each new term that has no new operand. It also
+    contains every term that uses such a term directly or through one other term.
     """
     old = set(subterms(*before))
     live = run_time_terms(state)

@@ -36,13 +36,14 @@ class SearchLimits:
         alpha: a state stays in the queue only if its predicted cost is at most this factor times the lowest measured cost.
         expansions: the largest number of states that are taken from the queue and measured.
         patience: the number of expansions without improvement after which the search stops.
-        impatience: the number of expansions without improvement after which chains of several steps from the best state are
-            explored only by estimated cost.
+        impatience: the number of expansions without improvement after which the search looks ahead: it follows chains of
+            several steps from the best state, and uses only estimated costs.
         waiting: the largest number of states in the queue.
         horizon: the limits of the chains of steps.
         deadline: the active time (see `budget.active_time`) at which the search stops.
-        growth: the largest number of elements that alternative algorithms for operators may add to the weights of the start.
-        room: the largest number of elements that all steps of the search may add to the weights of the start.
+        growth: the largest number of elements that alternative algorithms for operators may add to the weights of the start
+            state.
+        room: the largest number of elements that all steps of the search together may add to the weights of the start state.
     """
 
     alpha: float = SEARCH.max_state_cost_factor
@@ -144,7 +145,10 @@ class _Search:
                 self._queue(_Visit(state, (*visit.steps, step), focus), max(cost + change, 0.01 * cost))
 
     def _look_ahead(self) -> None:
-        """Explore chains of steps from the best state only by estimated cost, and queue the last states of the chains."""
+        """Find chains of steps from the best state, and queue the last states of the chains.
+
+        The steps are chosen by estimated cost, without measurements.
+        """
         start = self.looked = self.best.state
         here = self.estimate(start)
         ceiling = self.limits.alpha * here

@@ -86,7 +86,7 @@ def _single_operator_steps(
 ) -> tuple[State, tuple[Step, ...]] | None:
     """Replace every match of the rules with these names, and return the new state and the steps.
 
-    Replacements that `others` returns under these names are made too. The result is None if nothing matches.
+    The replacements that the function `others` returns for these names are also made. The result is None if nothing matches.
     """
     steps: list[Step] = []
     for name in names:
@@ -117,10 +117,10 @@ def _has_fixed_constants(replacement: Term, root: Term) -> bool:
 
 
 def fusion_states(start: State, fusions: RuleSet) -> Iterator[tuple[State, tuple[Step, ...]]]:
-    """Yield the state after one fusion at all of its matches, then after a second fusion, and so on, with the steps.
+    """Apply fusions one after another. After each fusion, yield the new state and all steps so far.
 
-    A fusion replaces a term by an operator whose definition equals the term. Reshapes and transposes that cancel afterwards are
-    removed.
+    A fusion replaces a term by an operator whose definition equals the term. Each fusion is applied at all of its matches.
+    Reshapes and transposes that cancel afterwards are removed.
     """
     state, steps = start, list[Step]()
     while found := first_rewrite(state, fusions):

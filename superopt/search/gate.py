@@ -1,9 +1,9 @@
 """The gate: a filter that decides which matches of a rule a search may use.
 
 The decision depends on the floating-point mode, the rule's flags, and the known facts about the values of the matched terms.
-Over the real numbers, a rule holds for tensors whose elements all have a value. An element of a matched term may have no value,
-such as 1 / 0. In every mode, the gate rejects a match if the rule's left side absorbs an element without a value, while the
-rule's right side lets the element reach the result. Each mode adds the conditions of the rule's flags (`fp_flags`).
+Over the real numbers, a rule holds for tensors whose elements all have a value. An element of a matched term may have no value.
+For example, 1 / 0 has no value. In every mode, the gate rejects a match if an element without a value can reach the result on
+the rule's right side but not on the left side. Each mode adds the conditions of the rule's flags (`fp_flags`).
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ class Absorption:
     """Where NaN or infinite elements reach the result of one side of a rule, but not of the other side.
 
     Attributes:
-        exposed: pairs of a variable and a value from `SPECIAL_VALUES`. An element of the variable with this value can make a
-            result element non-finite on the right side only.
-        different: pairs of a variable and a value from `SPECIAL_VALUES`. An element of the variable with this value can make a
-            result element non-finite on one side only.
+        exposed: pairs of a variable and a value from `SPECIAL_VALUES`. If an element of the variable has this value, a result
+            element may become non-finite on the right side only.
+        different: pairs of a variable and a value from `SPECIAL_VALUES`. If an element of the variable has this value, a result
+            element may become non-finite on one side only.
         partial: whether finite values can make a result element non-finite on the right side only.
-        changes: whether finite values can make a result element NaN or infinite on the left side, and a different value on the
-            right side: a finite value, an infinity of the opposite sign, or NaN instead of an infinity. A later comparison may
-            turn both values into different finite values.
+        changes: whether finite values can make a result element NaN or infinite on the left side, while the right side gives a
+            different value. The right side may give a finite value, the opposite infinity, or NaN instead of an infinity. If a
+            comparison reads the two values, its two results are finite and may differ.
     """
 
     exposed: frozenset[tuple[str, str]]
@@ -72,9 +72,10 @@ class Gate:
     Args:
         mode: the floating-point mode.
         facts: bounds and other facts about the values of variables, by the name of the variable.
-        absorption: a function that returns where NaN and infinite elements reach the result of only one side of a rule.
-        strict: if False, values that are finite on ordinary inputs count as finite. The caller must then also run the result on
-            inputs that are not ordinary.
+        absorption: a function from a rule to its `Absorption`, which says where NaN and infinite elements reach the result of
+            only one side of the rule.
+        strict: whether values must be proved finite on all inputs. If False, a proof for ordinary inputs is enough. The caller
+            must then also run the result on inputs that are not ordinary.
         signed_zeros: whether the sign of a zero may decide the sign of an infinity, because the zero reaches a divisor. If so,
             only the fast mode permits rules that change signs of zeros.
         relative: whether values need a small relative error, because a logarithm or a quotient is computed from them. If so,
@@ -156,10 +157,10 @@ class Gate:
         return self.permits_polynomial([operand])
 
     def rounds_otherwise(self, state: State) -> bool:
-        """Return whether a reordered sum or product in the state may lose a rounding step that the mode must keep.
+        """Return whether reordering a sum or product in the state may remove rounding that the floating-point mode preserves.
 
-        In the relaxed mode, this concerns sums of three or more terms such as `(x + c) - c` with a large constant, or
-        `((s + y) - s) - y`. In the precise mode, this concerns all sums and products of three or more terms.
+        In the relaxed mode, this concerns sums of three or more terms such as `((s + y) - s) - y`, or `(x + c) - c` with a large
+        constant. In the precise mode, this concerns all sums and products of three or more terms.
         """
         if self.mode is FpMode.PRECISE:
             computed = (term for term in subterms(*state) if not term.is_variable)
@@ -229,7 +230,7 @@ class Gate:
         return tuple(value for value, is_possible in zip(SPECIAL_VALUES, possible, strict=True) if is_possible)
 
     def _is_bounded(self, rule: Rule, match: Match, bound: Mapping[str, Facts]) -> bool:
-        """Return whether magnitudes are bounded where the rule needs bounds, and all intentional rounding is kept.
+        """Return True if the match keeps all intentional rounding, and magnitudes are bounded where the rule needs bounds.
 
         For example, `(x + c) - c` with a large constant c rounds x on purpose.
         """
@@ -289,7 +290,10 @@ class Gate:
         return len(known) > 1 and any(low < 0 for low, _ in ends) and any(high > 0 for _, high in ends)
 
     def _new(self, match: Match) -> Mapping[Term, Facts]:
-        """Return a mapping from each term that the match adds to the bounds and other facts that follow from its operands."""
+        """Return the facts (bounds and other properties) of all terms that the match adds, as a mapping from terms to facts.
+
+        The facts of a term are derived from the facts of its operands.
+        """
         stop = _outside(match)
         old = set(subterms(*match.roots, stop=stop))
         found: dict[Term, Facts] = {}

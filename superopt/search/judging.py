@@ -27,7 +27,7 @@ from superopt.search.segments import Passes
 
 @dataclass(frozen=True, eq=False)
 class ModelCandidate:
-    """A model with some of the search's gains, which is judged as a whole.
+    """A candidate for the optimized model, with some of the gains that the search found. The candidate is judged as a whole.
 
     A gain is the search result for one segment (a part of the model) and its copies.
 
@@ -90,8 +90,8 @@ class ModelOutcome:
 class CandidateJudge:
     """Checks the outputs of candidate models against one original model on one device, and compares the speed of the models.
 
-    Earlier results for models with equal bytes are read from the `cache`. The seconds that these results took count as spent
-    again, so that decisions that depend on the spent time stay the same.
+    Earlier results for models with equal bytes are read from the `cache`. The time that a cached result took originally is
+    counted as spent. So a repeated judgement makes the same decisions, even if they depend on the spent time.
 
     Attributes:
         original: The original model.

@@ -2,9 +2,9 @@
 
 Equal branches are, for example, experts, towers or embedding tables. Rules with several outputs join two operators into one.
 The rules first join the operators at which the branches begin, until one operator is left. Then the rules join the operators
-that read the parts of its result, and so on until the branches end. Each join leaves slices and concatenations behind, which
-cancel only when the next join is made. A chain of joins therefore saves time only at its end, so estimated times are used only
-to choose between rules that join the same layer.
+that read parts of the joined operator's result. This is repeated until the branches end. Each join leaves slices and
+concatenations behind, which cancel only when the next join is made. A chain of joins therefore saves time only at its end, so
+estimated times are used only to choose between rules that join the same layer.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def join_layers(start: Swept, sweeper: Sweeper) -> Iterator[Swept]:
 
 
 def has_wide_layer(state: State) -> bool:
-    """Return whether a layer of the state contains enough terms with the same operator and shape for a join.
+    """Return whether a layer of the state has at least `SEARCH.min_layer_siblings` equal operators with results of equal shape.
 
     A layer contains the terms at one distance from the inputs.
     """
@@ -80,7 +80,7 @@ def _joined(here: Swept, sweeper: Sweeper, level: int, layer: Sequence[Term]) ->
 
 
 def _ends(here: Swept, sweeper: Sweeper, layer: Sequence[Term]) -> dict[str, Swept]:
-    """Return a mapping from the name of each rule that joins terms in `layer` to the state after the rule has joined them."""
+    """Join terms in `layer` by each rule that can join them. Return a mapping from rule names to the resulting states."""
     live = run_time_terms(here.state)
     joined = sweeper.joins([sorted(layer, key=_order(live))], live)
     ends = {rule: sweeper.swept(here, rule, matches) for rule, matches in joined.items()}
@@ -88,9 +88,9 @@ def _ends(here: Swept, sweeper: Sweeper, layer: Sequence[Term]) -> dict[str, Swe
 
 
 def _repeated(here: Swept, rule: str, sweeper: Sweeper, level: int, same: Sequence[Term]) -> Swept:
-    """Join the terms `same`, then the joined terms, and so on, as long as a join removes operators. Return the last state.
+    """Join the terms in the list `same`, and join the results again, as long as each join removes operators.
 
-    `rule` is used as long as it matches. After that, the rule that leaves the fewest operators is used.
+    `rule` is used as long as it matches. After that, the rule that leaves the fewest operators is used. Return the last state.
     """
     while not expired(sweeper.deadline):
         layers = siblings(run_time_terms(here.state))[level : level + 1]
@@ -103,9 +103,9 @@ def _repeated(here: Swept, rule: str, sweeper: Sweeper, level: int, same: Sequen
 
 
 def _is_made_of(term: Term, same: Sequence[Term]) -> bool:
-    """Return whether `term` may be the result of joining terms of `same` along one of their axes or along a new axis.
+    """Return whether `term` may be the result of joining terms in the list `same`.
 
-    All terms of `same` have the same operator and the same shape.
+    All terms in the list have the same operator and shape. Terms are joined along one of their axes or along a new axis.
     """
     one = same[0]
     if term.op != one.op or term.rank < one.rank:
@@ -120,8 +120,8 @@ def _order(live: Sequence[Term]) -> Callable[[Term], tuple[bool, Place]]:
     """Return a function that gives each term a sort key. Terms made from slices of one term are sorted in the slices' order.
 
     A term gets the key of one of its users. If the user is a concatenation, the position in the concatenation is added to the
-    key. A term whose users have no key gets a key from the slice that is its operand (see `Place`). Slices of the term with the
-    most slices come first.
+    key. If the users of a term have no key, but an operand of the term is a slice, the term gets the key of the slice (see
+    `Place`). Slices of the term with the most slices come first.
     """
     pieces = Counter(term.args[0] for term in live if term.op == "slice")
     joints: dict[Term, int] = {}

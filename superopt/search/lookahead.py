@@ -23,7 +23,7 @@ class Horizon:
     Attributes:
         depth: the largest number of steps in a chain.
         beam: the largest number of chains that are followed from one depth to the next.
-        alike: the largest number of chains with the same last rule that are followed from one depth to the next.
+        alike: for each rule, the largest number of chains at one depth that may end with this rule.
     """
 
     depth: int = SEARCH.max_chain_steps

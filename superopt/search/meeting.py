@@ -78,9 +78,9 @@ def added_term_count(match: Match, live: Container[Term]) -> int:
 def operator_count_change_key(match: Match, live: Container[Term]) -> tuple[int, int]:
     """Return a sort key: the change in the operator count, and the number of mixed concatenations that the match adds.
 
-    If the match joins neighbouring slices of a term again, two slices and a concatenation can later become one operator. So two
-    operators are subtracted for each such concatenation. The number of mixed concatenations (see `mixed_concat_count`) counts
-    as 0 if the operator count does not fall.
+    If the match concatenates two neighbouring slices of one term, the concatenation and the slices can later become one
+    operator. So two operators are subtracted for each such concatenation. The number of mixed concatenations (see
+    `mixed_concat_count`) counts as 0 if the operator count does not fall.
     """
     more = added_term_count(match, live) - _matched(match) - 2 * sum(map(rejoins_slices, new_terms(match)))
     return more, mixed_concat_count(match) if more < 0 else 0
@@ -126,7 +126,7 @@ def mixed_concat_count(match: Match) -> int:
 
 
 def mixture(matches: Sequence[Match]) -> tuple[float, int]:
-    """Return a sort key of the matches: the mean number of mixed concatenations, and minus the number of matches.
+    """Return a sort key of the matches: the mean number of mixed concatenations, and the negated number of matches.
 
     `mixed_concat_count` explains mixed concatenations.
     """
@@ -136,7 +136,7 @@ def mixture(matches: Sequence[Match]) -> tuple[float, int]:
 def _origin(term: Term) -> tuple[str, str, Attribute]:
     """Return a key of a term's origin: the operator, and for a slice the key of the sliced term and the axis.
 
-    The operator is empty for a weight. Reshapes are skipped.
+    For a weight, the name of the operator is an empty text. Reshapes are skipped.
     """
     part = _source(term)
     if term.constant:

@@ -51,7 +51,7 @@ from superopt.search.schedule import weight_elements
 
 @dataclass
 class MutantTally:
-    """Counts of the work of a search for mutants.
+    """Counters that a search for mutants updates.
 
     A program is an operator application that the search tries to replace. A mutant is a term that equals the program at some
     output positions. A corrected mutant is a mutant with its wrong elements replaced.
@@ -116,7 +116,7 @@ class StoredMutant:
     rule: str
 
     def solved(self) -> Mutant:
-        """Return the mutant as proved equal to the operator, with the name of the stored rule as its origin."""
+        """Return the mutant, marked as proved equal to the operator. Its recorded origin is the name of the stored rule."""
         return Mutant(self.term, (self.rule,), proved=True)
 
 
@@ -142,9 +142,9 @@ def search_mutants(
     some output positions, and a correction replaces the wrong elements. Returns `start` if no corrected mutant makes the state
     faster.
 
-    All programs are looked up in `memory` first. Mutants are enumerated only for programs that are not in `memory` and for
-    which no stored rule gives a cheaper mutant. Programs with matching rules are examined in the order of their time, longest
-    first.
+    All programs are first looked up in the store `memory`. Mutants of a program are enumerated only if the store has no results
+    for the program and no stored rule gives a cheaper mutant. Programs with matching rules are examined in the order of their
+    time, longest first.
 
     For enumeration, the programs with the largest ratio of measured to estimated time come first. The estimate counts
     arithmetic and memory traffic. If a program's time is near the estimate, no mutant saves much. Enumeration ends after the
@@ -208,8 +208,8 @@ def search_mutants(
 def _is_believed(program: Term, repair: CorrectedMutant, measure: Cost, faster: Faster | None) -> bool:
     """Return whether the corrected mutant `repair` is faster than the operator `program` that it replaces.
 
-    The mutant must be much faster according to `measure`, or the function `faster` must confirm that the mutant is faster.
-    `faster` times the operator and the mutant alternately. If `faster` is None, the result is True.
+    The mutant must be much faster according to `measure`, or the function `faster` must confirm that the mutant is faster. That
+    function runs the operator and the mutant alternately and compares their times. If `faster` is None, the result is True.
     """
     own, other = (program,), (repair.term,)
     return (
@@ -220,7 +220,7 @@ def _is_believed(program: Term, repair: CorrectedMutant, measure: Cost, faster: 
 
 
 def _programs(state: State, estimate: Cost, measure: Cost) -> dict[Term, float]:
-    """Return a mapping from each distinct operator that mutants may replace to its measured time divided by its estimated time.
+    """Measure the operators that mutants may replace. Return a mapping from operators to ratios of measured to estimated time.
 
     Operators that take only a small share of the state's time are left out. A mutant is a cheaper term that equals the operator
     at some output positions.
@@ -234,9 +234,9 @@ def _programs(state: State, estimate: Cost, measure: Cost) -> dict[Term, float]:
 class _Bench:
     """Makes corrected mutants of programs. A program is an operator application.
 
-    A mutant is a term that equals a program at some output positions. Mutants are first drafted with variables as weights and
-    measured. Then the weights are computed, the mutant is compared with the program and corrected, and the corrected mutant is
-    measured. `cut_short` is True if a deadline has ended this work for some program.
+    A mutant is a term that equals a program at some output positions. A mutant is first drafted: it has variables in place of
+    weights, and its cost is measured. Then the weights are computed, the mutant is compared with the program and corrected, and
+    the corrected mutant is measured. `cut_short` is True if a deadline has ended this work for some program.
     """
 
     def __init__(
@@ -264,7 +264,7 @@ class _Bench:
         return None if record is None else mutants_from_json(record)
 
     def recalled(self, program: Term, deadline: float) -> dict[StoredMutant, float]:
-        """Return a mapping from each mutant that the stored rules give for the program to its estimated seconds, lowest first.
+        """Find mutants of the program by the stored rules. Return a mapping from mutants to estimated seconds, fastest first.
 
         A mutant is a term that equals the program at some output positions. Mutants that are too expensive or contain the
         program are left out. The result is empty if the deadline is reached.

@@ -40,8 +40,9 @@ def windows(
             layers are cut at the same places.
         least: the smallest number of nodes of a window.
         most: the largest number of nodes of a window.
-        between: whether to move the cuts so that each window reaches from the middle of one former window to the middle of the
-            next, as far as `most` allows. The former cuts then lie inside windows.
+        between: whether to shift the windows by about half a window. Each shifted window then reaches from the middle of one
+            unshifted window to the middle of the next. If that would take more than `most` nodes, the shifted window is cut at
+            the boundary between the two unshifted windows.
     """
     crossing = _crossings(nodes, reads)
     number: dict[Hashable, int] = {}
@@ -139,8 +140,9 @@ def _between(crossing: Sequence[int], ends: Sequence[int], most: int) -> list[in
 def _crossings(nodes: Sequence[N], reads: Mapping[N, Sequence[Hashable]]) -> list[int]:
     """Return, for each position, the number of values that cross the position.
 
-    A result of a node crosses from the node to its last use. A value from outside crosses from its first use to its last use.
-    Values from outside count, so that the first of several repeated blocks is cut like the other blocks.
+    The result of a node crosses every position between the node and the last use of the result. A value from outside crosses
+    every position between its first use and its last use. Values from outside are counted, so that the first of several
+    repeated blocks is cut like the other blocks.
     """
     born: dict[Hashable, int] = {node: position for position, node in enumerate(nodes)}
     last_use: dict[Hashable, int] = {}
@@ -159,8 +161,8 @@ def _crossings(nodes: Sequence[N], reads: Mapping[N, Sequence[Hashable]]) -> lis
 def _cut(crossing: Sequence[int], start: int, least: int, most: int, end: int) -> int:
     """Return the end of the window that begins at `start`.
 
-    The window has `least` to `most` nodes, if enough nodes are left. The first end that at most one value crosses is chosen. If
-    there is no such end, the end that the fewest values cross is chosen.
+    The window has at least `least` nodes, if enough nodes are left, and at most `most` nodes. The window ends at the first
+    position that at most one value crosses. If there is no such position, it ends where the fewest values cross.
     """
     if end - start <= least:
         return end

@@ -49,9 +49,9 @@ short.
 def search_budget_seconds(nodes: int, seconds: float, sizes: int, weights: int, pace: float = 1.0) -> float:
     """Return the search budget of a model: the number of seconds that the search may take.
 
-    The budget grows with the model's run time, and faster than in proportion to the model's node count, because each step of a
-    search tries all rules at every node again. The upper limit is lower for models that take long to load or to run, because
-    checks and comparisons also take time. The budget is at least `OPTIMIZATION.min_search_seconds`.
+    The budget grows with the model's run time and with the model's node count. Twice as many nodes get more than twice the
+    time, because each step of a search tries all rules at every node again. The upper limit is lower for models that take long
+    to load or to run, because checks and comparisons also take time. The budget is at least `OPTIMIZATION.min_search_seconds`.
 
     Args:
         nodes: The number of nodes.
@@ -97,18 +97,18 @@ class ImprovedModel:
 
 @dataclass(frozen=True, eq=False)
 class SearchedModel:
-    """The result of a search of a model in passes.
+    """The result of searching a model in several passes.
 
     A pass is one search of the whole model. A gain is the search result for one segment (a part of the model) and its copies.
 
     Attributes:
-        best: The model after the passes, in the order of passes that saves the most time.
-        others: The gains of each pass, for each of the other orders of passes that were tried.
+        best: The model after the passes. If several orders of passes were tried, the model that saves the most time.
+        others: The gains of each pass, for each order of passes that was tried and saves less than `best`.
         stopped: The reason why the search ended before every part was searched, or an empty text.
-        relowered: Gains that only generate the nodes of all islands (convex regions) anew from unchanged terms. None if this
-            was not tried.
-        contrib_potential_seconds: The seconds of a run that ONNX Runtime's own operators would save, if these operators are
-            not allowed.
+        relowered: Search results that keep the terms of all islands (convex regions of the model). Only the nodes of the
+            islands are generated anew from these terms. None if this was not tried.
+        contrib_potential_seconds: The number of seconds by which ONNX Runtime's own operators would shorten a run. It is 0 if
+            these operators are allowed.
         failed: The error that ended the search, or an empty text.
         log: The log of the search.
         seconds: The seconds that the search took.
@@ -133,9 +133,9 @@ def improvements(start: ImprovedModel, passes: PassRunner, moves: Sequence[str],
     """Run passes over the model within `budget` seconds. Return the resulting models, the largest saving first.
 
     A pass is one search over the whole model. `moves` contains "rules", "mutants" (cheaper terms in place of operators, with
-    wrong elements corrected), or both. With both, the pass for mutants runs first. If this pass saves nothing, or less than the
-    share `OPTIMIZATION.min_mutant_pass_gain_share`, it is run last instead, because rules may create operators that mutants
-    improve. Otherwise both orders are tried, and two models are returned.
+    wrong elements corrected), or both. If `moves` contains both, the pass for mutants runs first. If this pass saves nothing,
+    or less than the share `OPTIMIZATION.min_mutant_pass_gain_share`, it is run last instead, because rules may create operators
+    that mutants improve. Otherwise both orders are tried, and two models are returned.
     """
     end = active_time() + budget
     if MUTANTS not in moves:

@@ -115,7 +115,7 @@ def _equal(term: Term, x: Term, targets: tuple[str, ...]) -> Term | None:
 
 
 def _bindings(term: Term) -> list[dict[Atom, int]]:
-    """Return the choices of sizes of the term's dynamic dimensions at which the term is compared with operators.
+    """Return the choices of sizes for comparing the term with operators. A choice maps each dynamic dimension to a size.
 
     If the term has no dynamic dimension, the only choice is an empty dict.
     """
@@ -190,8 +190,8 @@ def _plausible(before: Sequence[int], after: Sequence[int]) -> list[int]:
 def _choices(spec: Operator, rank: int, numbers: Sequence[int]) -> Iterator[dict[str, Attribute]]:
     """Yield choices of the operator's attributes.
 
-    One attribute that is a tuple is chosen freely. Every other tuple equals this tuple, or contains only zeros, only ones or
-    only twos.
+    In each choice, one tuple attribute has any value that `_tuples` yields. The remaining tuple attributes have the same value,
+    or contain only zeros, only ones or only twos.
     """
     lengths = _tuple_lengths(spec, rank)
     for free in lengths or [""]:
@@ -239,10 +239,10 @@ def _uniform(length: int) -> list[tuple[int, ...]]:
 
 
 def _tuples(length: int, numbers: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Yield each tuple of this length that ends with two of the numbers and is otherwise zero.
+    """Yield the tuples of this length whose last two elements are any of the numbers and whose other elements are 0.
 
-    A tuple of length 4 may describe both ends of two axes, such as the padding before and after each axis. For length 4, tuples
-    that contain the two numbers at both ends, or only at the first end, are yielded too.
+    A tuple of length 4 may describe both ends of two axes, such as the padding before and after each axis. For length 4, the
+    tuples (a, b, a, b) and (a, b, 0, 0) are therefore yielded too, where a and b are any of the numbers.
     """
     for pair in itertools.product(numbers, repeat=min(length, 2)):
         yield (0,) * (length - len(pair)) + pair

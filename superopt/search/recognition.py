@@ -127,7 +127,10 @@ class Function:
 
 @dataclass
 class _Generalized:
-    """The terms that depend on one operand at run time, rewritten over a variable `x` whose extents are symbols."""
+    """The general forms of terms whose only run-time operand is `operand`.
+
+    In a general form, a variable `x` replaces the operand. The extents of `x` are symbols.
+    """
 
     operand: Term
     terms: dict[Term, Term] = field(default_factory=dict)
@@ -152,10 +155,10 @@ class _Generalized:
         return self.terms[term]
 
     def operands_of(self, term: Term) -> list[Term]:
-        """Return the operands of a term, with `operand` itself in place of the operands of `operand`.
+        """Return the operands of a term. A longer sum than `operand` is split into `operand` and the remaining operands.
 
-        The replacement is made if the term and `operand` are both sums or both products, and the term contains all operands of
-        `operand`.
+        For example, if `operand` is `a + b`, the operands of `a + b + c` are `a + b` and `c`. Products are split in the same
+        way.
         """
         if term.op != self.operand.op or not term.args or not registry()[term.op].commutative:
             return [*term.args]
@@ -172,7 +175,10 @@ class _Generalized:
         return self.applied(term, [arg for arg in args if arg is not None])
 
     def applied(self, term: Term, args: Sequence[Term]) -> Term | None:
-        """Return the operator of `term` applied to general operands, with general extents in its attributes."""
+        """Apply the operator of `term` to operands in general form, and return the result, or None if it has no general form.
+
+        In the attributes, symbols replace the extents.
+        """
         attributes = dict(term.attributes)
         if "shape" in attributes:
             shape = self.shapes.get(term.shape)
@@ -243,8 +249,8 @@ def _starts_affine(term: Term) -> bool:
     """Return whether a function of `x` reads `x` only through a chain of affine steps.
 
     An affine step multiplies by a constant or adds a constant. The chain must have two steps, or three steps if all constants
-    are numbers. Two steps with numbers are not enough, because the attributes of an operator such as HardSigmoid can express
-    them.
+    are numbers. If all constants are numbers, two steps are not enough, because an operator such as HardSigmoid can express two
+    such steps by its attributes.
     """
     users: dict[Term, list[Term]] = {}
     for part in subterms(term):
@@ -344,7 +350,7 @@ def _are_alike(one: Kind, other: Kind) -> bool:
 
 
 def _numbers(term: Term) -> tuple[float, ...]:
-    """Return the real attributes of the term's operators."""
+    """Return the values of all attributes of the kind `real` in the term."""
     found: dict[float, None] = {}
     for part in subterms(term):
         for parameter in registry()[part.op].parameters if part.args else ():
@@ -357,9 +363,9 @@ def _numbers(term: Term) -> tuple[float, ...]:
 def _samples(rank: int, numbers: tuple[float, ...] | None = None) -> Array:
     """Return values of a tensor, with a last axis for independent draws.
 
-    Without `numbers`, the tensor has the first shape of `SIZES[rank]`. Otherwise, it has the second shape, and additional draws
-    have values near the numbers and near their sums, products and quotients. In some draws, all elements are zero, tiny, or far
-    below zero, because a bias in a denominator or a clamp matters only there.
+    Without `numbers`, the tensor has the first shape of `SIZES[rank]`. With `numbers`, the tensor has the second shape, and
+    additional draws have values near these numbers, and near the sums, products and quotients of these numbers. In some draws,
+    all elements are zero, tiny, or far below zero, because a bias in a denominator or a clamp matters only there.
     """
     rng, shape = np.random.default_rng(rank), SIZES[rank][0 if numbers is None else 1]
 
@@ -388,7 +394,10 @@ def _near(numbers: Sequence[float]) -> tuple[float, ...]:
 
 
 def _values(term: Term, x: Array, weights: Sequence[tuple[str, Shape]] = (), domain: Floats | None = None) -> Array:
-    """Return the values of a function's term at `x`, which has draws along its last axis. The arithmetic is in float64."""
+    """Evaluate a function's term at samples of `x` in float64, and return the values.
+
+    The last axis of `x` and of the values is the axis of independent draws.
+    """
     sizes: dict[Atom, int] = {Dim("x", axis - (x.ndim - 1)): n for axis, n in enumerate(x.shape[:-1])}
     arrays = {"x": x}
     for number, (name, shape) in enumerate(weights):
@@ -439,7 +448,7 @@ class _RoundedNumbers(_Randomized):
 
 
 def _rounding_errors(term: Term, x: Array, weights: Sequence[tuple[str, Shape]], values: Array) -> Array:
-    """Return a bound on the effect of rounding on the values of a function's term, estimated from random roundings.
+    """Estimate a bound on the rounding error of each value of a function's term. The term is evaluated with random rounding.
 
     Results are rounded to float64, and numbers of the model to float32. The rounding of numbers moves the breakpoints of a
     piecewise function.
@@ -480,7 +489,10 @@ def _agree(one: Array, other: Array, scale: Array) -> bool:
 
 
 def _scaled(function: Function, found: Mapping[Term, Rule]) -> tuple[str, Term] | None:
-    """Return an operator's name and an equal term if the function is a multiple of a function that has a rule, else None."""
+    """Return an operator's name, and a term with this operator that equals the function.
+
+    The result is None unless the function is a multiple of a function that has a rule. The operator comes from that rule.
+    """
     term = function.term
     rule = found.get(term.args[0]) if term.op == "scale" else None
     if rule is None:
@@ -524,7 +536,7 @@ class _Comparison:
 
     Attributes:
         term: The function's term.
-        numbers: The numbers near which some samples lie, or None for the samples that all functions share.
+        numbers: Numbers that determine where some samples lie. None if the samples are the same for all functions.
         weights: See `Function`.
         x: The samples.
         values: The values of the function.
@@ -608,7 +620,10 @@ class _Comparison:
 
 @functools.lru_cache(maxsize=1 << 12)
 def _evaluated(plain: Term, numbers: tuple[float, ...] | None) -> Array | None:
-    """Return the values of an operator of `x` on samples, or None if the operator is not defined for the samples' shape."""
+    """Evaluate an operator that is applied to `x`, at samples of `x`. Return the values.
+
+    The result is None if the operator is not defined for the shape of the samples.
+    """
     try:
         return _values(plain, _samples(variables(plain)[0].rank, numbers))
     except ShapeError:
@@ -620,7 +635,8 @@ def _applications(
 ) -> Iterator[Term]:
     """Yield the operator applied to the function's operand, with each plausible choice of attributes.
 
-    A real attribute is its default value, 0, a number in the function, or a quotient of two numbers in the function.
+    For an attribute of the kind `real`, four kinds of values are plausible: the default value, 0, the numbers in the function,
+    and the quotients of two such numbers.
     """
     quotients = [a / b for a in numbers for b in numbers if b and a != b]
     axes = range(-1, -1 - function.operand.rank, -1)
@@ -666,7 +682,7 @@ class _Choices(Floats):
 
 @functools.cache
 def _has_plain_attributes(name: str) -> bool:
-    """Return whether the operator's definition uses the operator's real attributes without computing with them."""
+    """Return whether the operator's definition uses its attributes as they are, and computes no other numbers from them."""
     spec, x = registry()[name], _samples(2)
     choices = [[0.25 + place for place in range(len(spec.parameters))], [0.75 + place for place in range(len(spec.parameters))]]
     try:
@@ -679,10 +695,11 @@ def _has_plain_attributes(name: str) -> bool:
 
 
 def _plausible(spec: Operator, every: Sequence[Sequence[Attribute]], x: Array, values: Array) -> list[int]:
-    """Return the indices of the choices in `every` for which the operator may be proportional to `values`.
+    """Return the indices of the plausible attribute choices. `every` lists the choices.
 
-    A choice gives all real attributes of the operator. All choices are evaluated at once. If the operator's definition computes
-    with an attribute, no choice is found.
+    A choice gives a number for each attribute of the operator. The choice is plausible if the operator's result may be
+    proportional to `values`. All choices are evaluated at once. If the operator's definition computes with an attribute, no
+    choice is found.
     """
     count = len(every)
     arrays = {

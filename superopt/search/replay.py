@@ -53,10 +53,10 @@ class StepReplay:
         self._sets: dict[str, RuleSet] = {}
 
     def refusal(self, start: State, steps: Sequence[Step], after: State, gate: Gate) -> str:
-        """Return why the steps from the terms `start` to the terms `after` must not be repeated.
+        """Return the reason why the recorded steps must not be repeated, or an empty text if they may be repeated.
 
-        The result is an empty text if the steps may be repeated. The gate is the filter for the floating-point mode, with facts
-        about the present weights.
+        `start` contains the terms before the steps, and `after` contains the terms after the steps. The gate is the filter for
+        the floating-point mode, with facts about the present weights.
         """
         state, following = start, list[Step]()
         for step, then in zip(steps, _states(start, steps), strict=False):
@@ -91,7 +91,10 @@ class StepReplay:
         return self._sets[rule.name]
 
     def _refusal(self, state: State, step: Step, gate: Gate) -> str:
-        """Return why one step from the terms `state` must not be repeated, or an empty text if the step may be repeated."""
+        """Return the reason why one step must not be repeated, or an empty text if the step may be repeated.
+
+        `state` contains the terms before the step.
+        """
         live = run_time_terms(state)
         distinct = len({*step.roots}) == len(step.roots) == len(step.replacements)
         if not distinct or not {*step.roots} <= {*live} or any(a.shape != b.shape for a, b in _pairs(step)):
@@ -129,7 +132,7 @@ class StepReplay:
 def _is_of_one_operator(rule: Rule) -> bool:
     """Return whether the rule replaces a single operator, applied to variables, by a different algorithm or by a mutant.
 
-    A mutant is a cheaper term. A search admits such a rule, like a corrected mutant, if the values of the operands are bounded.
+    A mutant is a cheaper term. A search applies such a rule only if the values of the operands are bounded.
     """
     known = rule.family == MUTANTS or is_fast_algorithm_rule(rule)
     return known and all(arg.is_variable for equation in rule.equations for root in equation.left for arg in root.args)
@@ -160,8 +163,8 @@ def derives(rules: RuleSet, step: Step, live: Sequence[Term]) -> bool:
 def _results(rules: RuleSet, root: Term, live: Sequence[Term]) -> Iterator[list[tuple[Term, Term]]]:
     """For each match whose first replaced term is `root`, yield a list of pairs (replaced term, new term).
 
-    If a chain of reshapes and transposes that keeps the order of elements ends at `root`, also yield a list with one pair:
-    `root` and the reshape that replaces the chain.
+    A chain of reshapes and transposes may leave the elements in their order. If such a chain ends at `root`, also yield a list
+    with one pair: `root` and the reshape that replaces the chain.
     """
 
     def candidates(op: str) -> list[Term]:
@@ -174,7 +177,7 @@ def _results(rules: RuleSet, root: Term, live: Sequence[Term]) -> Iterator[list[
 
 
 def _is(new: Term, replacement: Term, wanted: Mapping[Term, Term]) -> bool:
-    """Return whether a new term is the recorded replacement, possibly after the other recorded replacements are made in it."""
+    """Return whether `new` equals `replacement`, if necessary after terms inside `new` are replaced as in `wanted`."""
     if new is replacement:
         return True
     try:
@@ -184,7 +187,7 @@ def _is(new: Term, replacement: Term, wanted: Mapping[Term, Term]) -> bool:
 
 
 def _mutant_refusal(step: Step, gate: Gate) -> str:
-    """Return why an operator must not be replaced by a corrected mutant, or an empty text if it may be replaced."""
+    """Return the reason why a corrected mutant must not replace an operator, or an empty text if there is no reason."""
     root, *more = step.roots
     if more or mutant_search_program(root) is None:
         return f"{root.op} is not an operator that mutants may replace"

@@ -171,10 +171,10 @@ class _Roller:
         return True
 
     def _only_passed_on(self, stage: Stage, following: Stage) -> bool:
-        """Return whether only two recurrence steps, `stage` and the next step `following`, use the states between them.
+        """Return whether the states between two consecutive recurrence steps are used only by these two steps.
 
-        The first of these states is an exception and may be used elsewhere. Terms that `stage` computes from the other states
-        must not be used elsewhere either.
+        The first step is `stage`, and the second step is `following`. The first of the states is an exception and may be used
+        elsewhere. Terms that the first step computes from the remaining states must not be used elsewhere either.
         """
         inside = _between(stage)
         made = {*stage.after[1:]}

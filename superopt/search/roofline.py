@@ -92,8 +92,8 @@ def _taken_in(live: list[Term], state: tuple[Term, ...]) -> set[Term]:
 def _is_read_through(perm: tuple[int, ...]) -> bool:
     """Return whether the permutation moves the first axis to the place directly before or directly after the last axis.
 
-    Matrix products can also read through a swap of the last two axes. This function returns False for the swap, so that the
-    swap has a cost. The operand of a swap is often a copy, which disappears when rules move the transpose below the copy.
+    A matrix product can also read an operand whose last two axes are swapped. This function returns False for the swap, so that
+    the swap has a cost. The operand of a swap is often a copy, which disappears when rules move the transpose below the copy.
     """
     first, *others = range(-len(perm), 0)
     return len(perm) > 2 and perm in ((*others[:-1], first, -1), (*others, first))
@@ -128,7 +128,7 @@ def _term(term: Term, machine: Machine) -> float:
 def _fullness(term: Term, lanes: int) -> float:
     """Return the share of the vector lanes that the channels of one group fill in the convolution `term`.
 
-    The share is 1 if the term is not a convolution, has a single group, or has groups of one channel.
+    The share is less than 1 only for convolutions that have several groups and more than one channel in each group.
     """
     if term.op != "conv" or term.integer("group") == 1 or (depth := term.args[1].sizes[1]) == 1:
         return 1.0

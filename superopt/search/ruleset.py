@@ -2,8 +2,8 @@
 
 The view of a term consists of its operator, the operators of its operands and the operators of their operands. The outline of a
 rule describes the rule's left side in the same way. A rule is a candidate at a term if its outline fits the term's view.
-Candidates are computed once for each view. Patterns for matching are made from a rule, one for each choice of its variables'
-ranks, only when the rule first becomes a candidate. Rules for operators that a model does not contain therefore take no time.
+Candidates are computed once for each view. When a rule first becomes a candidate, one pattern for matching is made for each
+choice of ranks of the rule's variables. Rules for operators that a model does not contain therefore take no time.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class RuleSet:
         return self._parts[name].gated(self.gate)
 
     def gated(self, gate: Gate | None) -> RuleSet:
-        """Return a rule set with the same rules that gives only the matches that the gate permits.
+        """Return a rule set with the same rules. The returned rule set gives only matches that the gate permits.
 
         A gate is the filter for a floating-point mode. The rule sets for different gates share the cached matches.
         """

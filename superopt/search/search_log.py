@@ -22,10 +22,10 @@ class SearchLog:
         budget: The seconds that the search may take.
 
     Attributes:
-        tried: The number of rewritten states of parts of the model that were estimated.
-        measured: The number of rewritten states of parts of the model that were measured.
-        improvements: For each improvement, the seconds since the start of the search, and the seconds per run that the best
-            result at that time saves according to the cost model.
+        tried: The number of states whose cost was estimated. A state is a rewritten form of a part of the model.
+        measured: The number of states whose cost was measured.
+        improvements: For each improvement, a pair of times in seconds. The first is the time since the start of the search. The
+            second is the time that the best result at that moment saves in one run, according to the cost model.
     """
 
     def __init__(self, listener: Listener = ignore_progress, run_seconds: float = 0.0, budget: float = 0.0) -> None:
@@ -61,7 +61,7 @@ class SearchLog:
         self._saved_by_pass = self._saved_here = saved
 
     def end_pass(self, saved: float) -> None:
-        """Record that a pass ends with a model that saves `saved` seconds in one run, as measured in the whole model."""
+        """Record that a pass ends. The resulting model saves `saved` seconds in one run, measured in the whole model."""
         self._saved_by_models = max(self._saved_by_models, saved)
         self._saved_by_pass = self._saved_here = saved
         self._note_improvement()
@@ -91,7 +91,7 @@ class SearchLog:
         return counted
 
     def counted_measure(self, measure: Cost, start: State, runs: float, *, whole: bool = True) -> Cost:
-        """Return a cost function of a segment that calls `measure`, counts the measured states, and records improvements.
+        """Return a cost function that returns the result of `measure`, counts the measured states, and records improvements.
 
         A search also measures operators in isolation. Their output shapes or inputs differ from those of `start`, so they are
         not recorded as improvements.

@@ -325,10 +325,11 @@ class SegmentSearch:
         )
 
     def _fuse(self, batch: Batch, task: SegmentTask, found: SearchResult) -> SearchResult:
-        """Return `found` after the fusions that make it faster. Only the results of `search_island` are changed.
+        """Apply fusions to the search result of an island if they make the island faster, and return the new result.
 
         A fusion replaces a term by an operator whose definition equals the term. Two sets of fusions are tried: all available
-        fusions, and only the fusions to ONNX Runtime's own operators.
+        fusions, and only the fusions to ONNX Runtime's own operators. If the search method is not `search_island`, the result
+        `found` is returned unchanged.
         """
         if batch.find is not search_island:
             return found
@@ -339,7 +340,8 @@ class SegmentSearch:
     def _recognize(self, batch: Batch, task: SegmentTask, found: SearchResult, stated: Sequence[Rule]) -> SearchResult:
         """Replace terms of a whole island by single operators where this makes the island faster, and return the new result.
 
-        The fusions in `stated` are tried too. If `search_island` did not find the result `found`, it is returned unchanged.
+        The fusions in the list `stated` are tried too. If the search method is not `search_island`, the result `found` is
+        returned unchanged.
         """
         if batch.find is not search_island:
             return found
@@ -363,7 +365,7 @@ class SegmentSearch:
         return replace(found, outputs=task.start, steps=(), after=found.before)
 
     def _inadmissible(self, states: Iterable[State]) -> dict[State, str]:
-        """Return a mapping from each state that cannot be searched to the reason.
+        """Return a mapping whose keys are the states that cannot be searched. The values are the reasons.
 
         An example of a reason is a shape that does not fit at some size of a dynamic dimension.
         """
@@ -485,8 +487,9 @@ class SegmentSearch:
         """Return whether a second measurement confirms the gain for at least one of the `sizings`.
 
         The `sizings` give sizes to the dynamic dimensions. A second measurement is needed because the search measured each
-        state separately. No second measurement is made if the result computes nothing at run time. If the start takes long, a
-        large predicted speedup is accepted, and a tiny predicted speedup is rejected, without a second measurement.
+        state separately. No second measurement is made if the result computes nothing at run time. If the run time of the start
+        state is long, a large predicted speedup is accepted and a tiny predicted speedup is rejected without a second
+        measurement.
         """
         if not run_time_terms(found.outputs):
             return True
@@ -520,9 +523,9 @@ class SegmentSearch:
 
 
 def machine(clock: Clock) -> roofline.Machine:
-    """Return the speeds of the clock's device, for estimates: operations per second, bytes per second, and seconds per launch.
+    """Return the speeds of the clock's device: operations per second, bytes per second, and seconds per kernel launch.
 
-    A device without measured speeds gets the default speeds of its provider.
+    The speeds are used for estimates. A device without measured speeds gets the default speeds of its provider.
     """
     measured = clock.roofline
     if measured is None:

@@ -65,13 +65,14 @@ def fallback_choices(passes: Passes, relowered: tuple[Gain, ...] = (), others: S
     """Yield sets of gains to try in turn. Smaller sets are fallbacks if a larger set turns out not to be faster.
 
     A gain is the search result for one part of the model. A pass is one search over the whole model. The first choice contains
-    all gains of `passes`, and each item of `others` is a further choice. The next choices are `relowered` without other gains,
-    the gains of the first pass, the half of these gains that saves the most, the better half of that half, and so on. A pass
-    depends on the passes before it. The gains of one pass are independent of each other. All choices contain `relowered`.
+    all gains of `passes`, and each item of `others` is a further choice. The next choices contain no gains except `relowered`,
+    and then all gains of the first pass. Each later choice leaves out the half of the remaining gains that saves less. A pass
+    depends on the passes before it. The gains of one pass are independent of each other. All choices contain the gains in
+    `relowered`.
 
     Args:
         passes: The gains of each pass. `relowered` is the first pass if it is not empty.
-        relowered: Gains that generate nodes anew from unchanged terms.
+        relowered: Search results that keep the terms of the model. Only the nodes are generated anew from these terms.
         others: The gains of each pass, for other orders of passes.
     """
     kept = [taken for taken in passes if taken]
@@ -92,16 +93,17 @@ def fallback_choices(passes: Passes, relowered: tuple[Gain, ...] = (), others: S
 
 
 def priced_in_context(gains: Sequence[Gain], seconds: float, low: float, high: float) -> list[Gain]:
-    """Return the gains with their savings scaled to agree with a comparison of the whole model without and with the gains.
+    """Scale the savings of the gains so that their sum agrees with timings of the whole model, and return the new gains.
 
-    The sum of the gains' savings implies a factor by which the model without the gains takes longer. If this factor is outside
-    of the confidence interval of the measured factor, all savings are scaled by one share, so that the implied factor is at the
-    nearer end of the interval.
+    The predicted speedup follows from the sum of the gains' savings. The measured speedup is the run time of the model without
+    the gains divided by the run time with the gains. If the predicted speedup is outside of the confidence interval of the
+    measured speedup, all savings are multiplied by the same number. The predicted speedup is then at the nearer end of the
+    interval.
 
     Args:
         gains: The search results for parts of the model. At least one of them saves time.
         seconds: The seconds of one run of the model without the gains.
-        low: The lower end of the confidence interval of the measured factor.
+        low: The lower end of the confidence interval of the measured speedup.
         high: The upper end of this interval, at least 1.
     """
     saved = sum(gain.seconds for gain in gains)
@@ -122,8 +124,8 @@ def splice_fitting(model: Model, taken: Sequence[Gain]) -> tuple[Model, list[Gai
     """Apply all gains that fit, and return the new model, the applied gains, and the gains that do not fit.
 
     A gain is the search result for one part of the model. A gain does not fit if its terms cannot be written as nodes over the
-    model's dimensions, or if the new nodes would form a cycle. Gains that do not fit are found by halving the list of gains,
-    and are returned as results of `unsearched`.
+    model's dimensions, or if the new nodes would form a cycle. The gains that do not fit are found by bisection. They are
+    returned without steps, and with the reason (see `unsearched`).
     """
     try:
         return splice_passes(model, (tuple(taken),)), [*taken], []

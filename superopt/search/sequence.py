@@ -89,7 +89,10 @@ class Sequences:
 
 
 def _under_reshapes(elements: Sequence[Term]) -> Iterator[Sequence[Term]]:
-    """Yield the elements, then the operands of the elements, and so on, as long as all are reshapes of one shape."""
+    """Follow the chains of reshapes at the elements. At each depth, yield the terms, which must have equal shapes.
+
+    The elements are yielded first, and then their operands. This ends where a term is not a reshape or the shapes differ.
+    """
     while len({e.shape for e in elements}) == 1:
         yield elements
         if any(e.op != "reshape" for e in elements):

@@ -5,15 +5,15 @@ part of the island does not find them. For example, a product may be applied to 
 of these products before its slice makes the model slower. If all products are moved, they become one product.
 
 A rule with several outputs is applied to siblings, which are terms at the same distance from the inputs. For example, two
-products that share an operand become slices of one product. Repeated sweeps join the joined products, until one product is
+products that share an operand become slices of one product. Further sweeps join the resulting products, until one product is
 left. Terms that only move elements and cancel after a sweep are removed at once.
 
 First, each sweep with an estimated gain is measured, and is accepted if the state becomes faster. If no such sweep is left,
 chains of several sweeps are explored only by estimated time, and the best states at their ends are measured. Last, sweeps
-without an estimated gain are measured for the rules that replace most of the work, because the estimate does not take the speed
-of single kernels into account. For example, ONNX Runtime runs convolutions of images much faster than convolutions of
-sequences. Before all sweeps, the search tries padded tensors (see `widen`), and joins the operators of parallel branches layer
-by layer (see `layers`).
+without an estimated gain are measured, because the estimate does not take the speed of single kernels into account. For
+example, ONNX Runtime runs convolutions of images much faster than convolutions of sequences. Rules that replace terms with a
+large estimated time come first. Before all sweeps, the search tries padded tensors (see `widen`), and joins the operators of
+parallel branches layer by layer (see `layers`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def sweep(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits
     found = SearchResult(start, (), cost := measure(start), cost, 0, SWEPT)
 
     def taken(swept: Swept) -> bool:
-        """Measure the state. If it is cheaper than the best state, make it the best state. Return whether it is cheaper."""
+        """Measure the state, and return whether it is cheaper than the best state. A cheaper state becomes the best state."""
         nonlocal found
         after, expanded = measure(swept.state), found.expanded + 1
         cheaper = after < found.after * (1 - SEARCH.min_gain_share)
@@ -73,7 +73,7 @@ def sweep(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits
 
 
 def _share(share: float, limits: SearchLimits) -> float:
-    """Return the active time at which the share `share` of the time that is left until the deadline of `limits` has passed."""
+    """Return the deadline (an active time) of a part of the search. The part may use this share of the remaining time."""
     now = active_time()
     return now + share * (limits.deadline - now)
 

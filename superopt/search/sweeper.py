@@ -90,8 +90,8 @@ class Sweeper:
 
         The rule with the largest known gain is tried next. The known gain of a rule is the gain of one sweep, until the rule
         has been tried with repeated sweeps (the lazy greedy algorithm of Minoux, Accelerated greedy algorithms for maximizing
-        submodular set functions, 1978). If `taken` rejects the state that a rule produces, the rule is tried again after
-        `taken` has accepted a different state. A rule that saves no time by itself is judged together with the sweeps that the
+        submodular set functions, 1978). If the function `taken` rejects the state that a rule produces, the rule is tried again
+        after a different state was accepted. A rule that saves no time by itself is judged together with the sweeps that the
         rule makes possible.
 
         Args:
@@ -265,11 +265,11 @@ class Sweeper:
         return found
 
     def hoisted(self, swept: Swept) -> Swept:
-        """Move operators that only move elements towards the outputs, past other operators, and return the new state.
+        """Hoist data-movement operators (such as slices) past other operators towards the outputs. Return the new state.
 
         Operators that meet on the way and undo each other are removed. A sweep is accepted only if the estimated time does not
-        rise. In addition, the operator count must fall, or it must stay the same while the total distance between the outputs
-        and the operators that only move elements falls.
+        rise. In addition, the operator count must fall, or it must stay the same while data-movement operators come closer to
+        the outputs.
         """
         while not expired(self.deadline):
             found = self._hoisting(swept.state)
@@ -314,8 +314,9 @@ class Sweeper:
         """Return the state after all matches of one rule are applied.
 
         Returns None if the new state's estimated time exceeds `ceiling`, or if the matches cannot be applied together. A root
-        is a term that a match replaces. If several matches have a root in common, the first match is applied. A later match at
-        this root is applied afterwards, if the root is a commutative operator that still has the operands of the match.
+        is a term that a match replaces. If two matches have the same root, the first match is applied, and the second match is
+        tried afterwards at the rewritten root. The second match is applied only if the rewritten root is a commutative operator
+        that still has the matched operands.
         """
         here = {root: root for match in matches for root in match.roots}
         state, steps, waiting = start.state, [*start.steps], sorted(matches, key=covered_first)
@@ -343,10 +344,11 @@ class Sweeper:
 
 
 def _is_hoisted(before: Swept, after: Swept) -> bool:
-    """Return whether the state `after` hoisting is better than the state `before` hoisting.
+    """Compare the states before and after hoisting, and return whether the later state is better.
 
-    The state `after` must have fewer operators, or equally many operators and a smaller total distance between the outputs and
-    the operators that only move elements. The estimated time must not rise.
+    Hoisting moves data-movement operators, such as slices, towards the outputs. The later state is better if it has fewer
+    operators. If the operator counts are equal, it is better if the sum of the distances between the data-movement operators
+    and the outputs is smaller. In both cases, the estimated time must not rise.
     """
     if after.estimate > before.estimate * (1 + SEARCH.min_estimated_gain_share):
         return False
@@ -354,7 +356,7 @@ def _is_hoisted(before: Swept, after: Swept) -> bool:
 
 
 def _distance_of_moves(state: State) -> tuple[int, int]:
-    """Return the operator count, and the total distance between the outputs and the operators that only move elements."""
+    """Return the operator count, and the sum of the distances between the data-movement operators and the outputs."""
     live = run_time_terms(state)
     distance: dict[Term, int] = {}
     for term in reversed(live):
@@ -366,8 +368,8 @@ def _distance_of_moves(state: State) -> tuple[int, int]:
 def _replacements(match: Match, here: Mapping[Term, Term]) -> Sequence[Term]:
     """Return the new term for each root of the match. The roots are the terms that the match replaces.
 
-    Earlier matches may have rewritten the roots. `here` maps each root to its present form, which the new term replaces. If the
-    match no longer applies, the present forms are returned.
+    Earlier matches may have rewritten the roots. The mapping `here` gives the rewritten term of each root. The match is then
+    repeated at the rewritten root. If this is not possible, the rewritten roots are returned unchanged.
     """
     if all(here[root] is root for root in match.roots):
         return match.replacements
@@ -391,9 +393,10 @@ def _unlike(states: Sequence[Swept]) -> Iterator[Swept]:
 
 
 def _meets(before: Swept, after: Swept) -> bool:
-    """Return whether `after` concatenates more neighbouring slices than `before` and is at most a little slower by estimate.
+    """Return whether the second state concatenates more pairs of neighbouring slices than the first state.
 
-    A later step can replace such slices and their concatenation by one slice.
+    The result is False if the estimated time rises by more than the share `SEARCH.min_estimated_gain_share`. A later step can
+    replace neighbouring slices and their concatenation by one slice.
     """
     if after.estimate > before.estimate * (1 + SEARCH.min_estimated_gain_share):
         return False

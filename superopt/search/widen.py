@@ -89,10 +89,10 @@ class _Walk:
             self.wide[term] = wider
 
     def _form(self, own: Term) -> tuple[Term, Term | None]:
-        """Return the term's form in the new state (with padded tensors), and the padded form of the term.
+        """Return a pair: the term as it is written in the new state, and the padded term.
 
-        The operands of the term must be in the new state already. The form in the new state equals a slice of the padded form.
-        The padded form is None if the term is not padded.
+        The new state contains padded tensors. The operands of the term must be in the new state already. The first term of the
+        pair equals a slice of the padded term. The padded term is None if the term is not padded.
         """
         below: tuple[str, Term] | None = None
         for name, match in self.rules.matches(own) if any(a in self.cut for a in own.args) else ():
@@ -132,7 +132,10 @@ class _Walk:
         return term
 
     def _has_sliced_parts(self, term: Term) -> bool:
-        """Return whether the term is a concatenation along the padded axis, of which a part is a slice of a padded term."""
+        """Return whether the term concatenates a slice of a padded term with another term along the padded axis.
+
+        Concatenations inside the concatenation are searched too.
+        """
         waiting, seen = [term], set[Term]()
         while waiting:
             one = waiting.pop()
@@ -160,9 +163,10 @@ class _Walk:
             yield from ((name, new) for name, match in self.rules.matches(new) if match.replacements == (term,))
 
     def _with_parts_of_weights(self, term: Term, whole: Term) -> Iterator[tuple[str, Term]]:
-        """Split a weight at the index where the parts of the concatenation `whole` meet, and yield equal forms of the term.
+        """Split a weight at the index where the two parts of a concatenation meet. Yield terms that a rule proves equal.
 
-        Only forms that no longer contain `whole` are yielded, each with the name of the rule that gave it.
+        The concatenation `whole` is an operand of the given term. Each yielded term equals the given term, but does not contain
+        the concatenation. The name of the rule is yielded with the term.
         """
         first = whole.args[0].shape[self.undoing.axis]
         extent = whole.shape[self.undoing.axis]
@@ -239,7 +243,7 @@ class _Walk:
     def _made(self, term: Term) -> Iterator[Term]:
         """Yield the term and the terms below it that are not yet in the new state (with padded tensors).
 
-        The terms below a term in the new state are not visited.
+        If a term is already in the new state, its operands are not visited.
         """
         seen, stack = set[Term](), [term]
         while stack:
@@ -252,7 +256,7 @@ class _Walk:
     def _moved(self, padded: Term, more: int, depth: int) -> Term | None:
         """Return the padded term with its padding moved further towards the inputs, or None if that is not possible.
 
-        Only padding of `more` elements along the axis that the walk pads is moved. Other padding is accepted only if it pads a
+        The padding must add `more` elements along the axis that the walk pads. Different padding is accepted only if it pads a
         weight.
         """
         alike = padded.args[0].rank == self.undoing.rank and padded == self.undoing.padded(padded.args[0], more)
@@ -263,7 +267,7 @@ class _Walk:
         return term.op == "slice" and term["axis"] == self.undoing.axis and term["start"] == 0
 
     def _slices(self, term: Term) -> bool:
-        """Return whether the term contains a slice along the padded axis that is computed at run time and is new.
+        """Return whether the term contains a new slice along the padded axis. Slices of weights are not counted.
 
         A slice is new if the state with padded tensors does not contain it yet.
         """

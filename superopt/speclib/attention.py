@@ -1,9 +1,9 @@
 """The ONNX operator Attention: a test for supported nodes, and the conversion of masks.
 
-A node has one mask of numbers, which is added to the scores. If an element of the mask is at most the least finite float32
-number, the operator treats the key of this element as not allowed. If a query has no allowed keys, the operator gives each key
-the weight 0. The softmax of the masked scores would give different weights. The algebra therefore has two masks: numbers that
-are added, and the allowed keys.
+A node has one mask: a tensor of numbers that is added to the scores. If an element of the mask is at most the least finite
+float32 number, the operator treats the key of this element as not allowed. If a query has no allowed keys, the operator gives
+each key the weight 0. The softmax of the masked scores would give different weights. The algebra's operator therefore has two
+masks. One mask contains the numbers that are added to the scores. The other mask says which keys are allowed.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ def masks(node: Node, shape: tuple[int, ...]) -> tuple[Term, Term]:
 
 
 def mask(m: Term, c: Term) -> Term | None:
-    """Combine two masks into the one mask of an ONNX node. Return None if neither mask has an effect.
+    """Return a single mask for an ONNX node that has the effect of the two masks `m` and `c`. Return None if neither mask has
+    an effect.
 
     `m` is added to the scores, and `c` is nonzero where a key is allowed. The result has the smallest shape that the operator
     accepts.

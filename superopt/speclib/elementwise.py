@@ -51,7 +51,7 @@ def pairwise(written: str, *, fixes_zero: bool = True) -> str:
 
     Args:
         written: The name of the function, or a format string for its notation, such as "{} + {}".
-        fixes_zero: Whether the function maps 0 and 0 to 0. If so, the function also commutes with padding.
+        fixes_zero: Whether the function is 0 if both operands are 0. If so, the function also commutes with padding.
     """
     f = written.format if "{}" in written else f"{written}({{}}, {{}})".format
 

@@ -11,10 +11,10 @@ BACK = (0, 3, 1, 4, 2)
 
 
 def blocked(term: Term) -> Term | None:
-    """Return an equal space_to_depth or depth_to_space, with reshapes, for a transpose that moves whole square image blocks.
+    """Rewrite a transpose that moves whole square image blocks as a `space_to_depth` or `depth_to_space` between two reshapes.
 
-    Return None for any other term. On CPUs, ONNX Runtime's kernels for these operators are several times as fast as its kernel
-    for arbitrary transposes.
+    The result equals the transpose. Return None for any other term. On CPUs, ONNX Runtime's kernels for these operators are
+    several times as fast as its kernel for arbitrary transposes.
     """
     if term.op != "transpose":
         return None

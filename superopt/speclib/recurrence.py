@@ -26,8 +26,10 @@ class Recurrence:
             along the last axis.
         biases: For each bias vector, the names of its parts in the step. In the step, each part is expanded to the shape of a
             state, because a bias is added to every row.
-        every: The operator that returns the first state after each step, as one sequence.
-        last: For each of the remaining states, the operator that returns the state after the last step.
+        every: The name of an operator. Its result is a sequence that contains, for each step, the value of `states[0]` after
+            this step.
+        last: For each of the other states, the name of the operator whose result is the value of this state after the last
+            step.
         equals: Alternative texts of the step that occur in models. Rules prove that these texts are equal to the step.
     """
 
@@ -152,8 +154,8 @@ def first_state(node: Node, position: int) -> Term:
 def outputs_of(node: Node, every: Term, *last: Term) -> tuple[Term, ...]:
     """Return the terms of the node's outputs.
 
-    `every` contains one state, such as the hidden state of an LSTM, after every step. `last` contains the other states, such as
-    the cell state, after the last step.
+    The term `every` is the sequence of one state, such as the hidden state of an LSTM, after each step. The terms `last` are
+    the other states, such as the cell state, after the last step.
     """
     t, n, k = every.sizes
     final = apply("slice", every, axis=0, start=t - 1, stop=t) if t > 1 else every

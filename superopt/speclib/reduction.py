@@ -62,7 +62,7 @@ def over_axes(x: Term, name: str, axes: tuple[int, ...], *, keep: bool) -> Term:
 def lowered(term: Term, emit: Emit, *, keep: bool = False) -> str:
     """Write the reduction as an ONNX node, and return the name of the output.
 
-    The ONNX operator is the first operator in the constant ONNX of the reduction's file in specs/.
+    The type of the node is the first entry of the constant `ONNX` in the file of specs/ that defines the reduction.
     """
     x = term.args[0]
     axes = tuple(a + x.rank for a in term.integers("axes"))

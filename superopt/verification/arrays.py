@@ -127,15 +127,16 @@ def apply_operator(op: str, arrays: Sequence[Array], attributes: Mapping[str, At
 def _windows(
     x: Array, kernel: Sequence[int], strides: Sequence[int], pads: Sequence[int], dilations: Sequence[int], fill: float
 ) -> list[list[Array]]:
-    """Return an array for each element of a two-dimensional kernel, as a list of rows.
+    """Return a nested list with one array for each element of a two-dimensional kernel.
 
-    The array of a kernel element contains the elements of `x` that the kernel element meets at all positions of the kernel.
+    The outer list has one list for each row of the kernel. The kernel moves over the padded images. The array of a kernel
+    element contains the pixels that lie under this kernel element, one pixel for each position of the kernel.
 
     Args:
         x: The images, with two leading axes.
         kernel: The height and width of the kernel.
         strides: The steps between positions of the kernel.
-        pads: The pads before both axes, then the pads after both axes.
+        pads: The pads at the top, at the left, at the bottom and at the right, in this order.
         dilations: The distances between neighbouring elements of the kernel.
         fill: The value of the pads.
     """

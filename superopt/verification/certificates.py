@@ -44,7 +44,8 @@ class RewrittenNodes:
     """A segment: a group of nodes in one graph that the optimizer rewrote together.
 
     Attributes:
-        scope: The path to the graph: pairs of a node's first output and the attribute that holds the next graph.
+        scope: The path from the top graph to the graph. Each element of the path is a pair: the first output of a node, and the
+            name of the node's attribute that holds the next graph.
         nodes: The first output of each node.
         inputs: A mapping from each variable of the segment's terms to the name of the value for which the variable stands.
         outputs: The names of the values that the terms compute.
@@ -253,7 +254,7 @@ def _attribute(value: object) -> Attribute:
 
 
 def _extent(value: object, depth: int) -> Extent:
-    """Parse a number or an expression over sizes. The value is nested in `depth` other values."""
+    """Parse a number or an expression over sizes. `depth` is the nesting depth of the value in the certificate."""
     _require_shallow(depth)
     match value:
         case int() | float():
@@ -273,7 +274,7 @@ def _extent(value: object, depth: int) -> Extent:
 
 
 def _factor(value: object, depth: int) -> Extent:
-    """Parse a factor in an expression over sizes. The parts of the factor are nested in `depth` other values."""
+    """Parse a factor in an expression over sizes. `depth` is the nesting depth of the factor's parts."""
     match value:
         case ["Floor", numerator, denominator]:
             return floor_divide(_extent(numerator, depth), _extent(denominator, depth))
@@ -292,7 +293,7 @@ def _factor(value: object, depth: int) -> Extent:
 
 
 def _condition(value: object, depth: int) -> Cond:
-    """Parse a condition on sizes. The condition is nested in `depth` other values."""
+    """Parse a condition on sizes. `depth` is the nesting depth of the condition in the certificate."""
     _require_shallow(depth)
     match value:
         case bool():

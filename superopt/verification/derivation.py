@@ -46,7 +46,7 @@ class Weights:
     """Counts of the optimized model's weights, by the reason why a weight is accepted.
 
     Attributes:
-        kept: The number of weights that the original stores or computes too.
+        kept: The number of weights that are equal to a stored weight or a computed value of the original.
         computed: The number of weights that equal their term in the certificate.
         small: The number of new weights without a term, which are small or contain integers or booleans.
     """
@@ -123,7 +123,8 @@ def check_weights(original: ModelSource, optimized: ModelSource, certificate: Ce
     place of a value that the original computes, unless `check_stored` compares the weight with this value.
 
     Raises:
-        CertificateError: A weight is neither a weight of the original nor equal to a term, or replaces a computed value.
+        CertificateError: A weight replaces a computed value, differs from the original's weight of the same name, differs from
+            its term, or lacks a term.
     """
     before, after = Tensors(original), Tensors(optimized)
     results = {name for node in original.proto.graph.node for name in node.output}
@@ -163,8 +164,8 @@ class _MadeWeight(NamedTuple):
         exact: The weight without any rounding.
         magnitude: The sum of the magnitudes of all numbers that were added.
         single: Whether ONNX Runtime adds in float32.
-        stored: The number of successive passes whose results are rounded to the type of the weights, because each pass stores
-            its weights.
+        stored: The number of successive roundings to the type of the weights. A pass of the optimizer rounds the weights that
+            it computes, in order to store them.
     """
 
     exact: Array
@@ -225,7 +226,10 @@ class _Made:
         return self._value(self.latest.get(name, -1), name).exact
 
     def _value(self, number: int, name: str) -> _MadeWeight:
-        """Return a weight after a pass of the optimizer. `number` is the index of the pass, or -1 for the original."""
+        """Return the value of the weight `name` after a pass of the optimizer.
+
+        `number` is the index of the pass, or -1 for the original.
+        """
         while number >= 0 and name not in self.passes[number].weights:
             number -= 1
         if (number, name) not in self.done:
@@ -260,8 +264,8 @@ class _Made:
 def _of_magnitudes(term: Term) -> Term:
     """Return the term with differences replaced by sums, and scale factors replaced by their magnitudes.
 
-    If the returned term is evaluated on the magnitudes of the variables, its value is an upper bound on the sum of the
-    magnitudes of all numbers that `term` adds up.
+    An evaluation of `term` adds numbers. An upper bound on the sum of their magnitudes is the value of the returned term on the
+    magnitudes of the variables.
     """
     done: dict[Term, Term] = {}
     for part in subterms(term):
@@ -349,19 +353,21 @@ def check_nodes(original: ModelSource, optimized: ModelSource, certificate: Cert
 def _require_same(
     before: GraphProto, after: GraphProto, scope: Scope, allowed: Mapping[Scope, set[str]], aliases: Mapping[str, str]
 ) -> None:
-    """Check that each node of the optimized graph is in the original, or computes only outputs of segments or new values.
+    """Check the nodes of the optimized graph that are not in the original graph.
 
-    The nodes of nested bodies are checked too. A segment is a group of rewritten nodes.
+    Such a node may compute only outputs of segments, and values that the original does not have. A segment is a group of
+    rewritten nodes. The nodes of nested bodies are checked too.
 
     Args:
         before: The graph in the original.
         after: The graph in the optimized model.
         scope: The path to the graph from the top graph.
         allowed: A mapping from the path of each graph to the outputs of the segments in this graph.
-        aliases: A mapping from the name of each value that the rewrite replaced to the name of the value that replaced it.
+        aliases: A mapping from the name of a replaced value to the name of the value that is read instead.
 
     Raises:
-        CertificateError: A node differs, and computes a value of the original that is not the output of a segment.
+        CertificateError: A node that is not in the original computes a value that the original has. The value is not an output
+            of a segment.
     """
     known = {_outputs(node): node for node in before.node}
     names = {name for outputs in known for name in outputs} | {value.name for value in before.input}
@@ -512,8 +518,10 @@ class SegmentCounts:
     """Counts of comparisons between the terms of segments (groups of rewritten nodes) and values from runs of the models.
 
     Attributes:
-        before: The number of comparisons of the terms before the rewrite steps with values of the original.
-        after: The number of comparisons of the terms after the rewrite steps with values of the optimized model.
+        before: The number of comparisons with values of the original. Each comparison covers the terms of one segment before
+            the rewrite steps.
+        after: The number of comparisons with values of the optimized model. Each comparison covers the terms of one segment
+            after the rewrite steps.
         left_out: The number of comparisons that were not made, because terms are too large or values are missing.
     """
 
@@ -552,9 +560,9 @@ def values_of(source: ModelSource, names: Sequence[str], feeds: Feeds) -> dict[s
 
 
 def check_stored(original: ModelSource, optimized: ModelSource, certificate: Certificate, feeds: Feeds) -> None:
-    """Check that weights of the optimized model that replace computed values equal these values.
+    """Check that each weight in `certificate.stored` equals the value of the same name that the original computes.
 
-    The certificate names the values in `stored`. Each value is computed by a run of the original on `feeds`.
+    The optimized model stores these values as weights. The values of the original are computed by a run on the inputs `feeds`.
 
     Raises:
         CertificateError: A weight differs from the value of the same name in the original.
@@ -697,8 +705,9 @@ def _disagreeing(
     """Return the names of the values that disagree with their terms.
 
     The terms are evaluated in float64, then in float32, and then in float64 on arrays that are changed in their last bits. If
-    all values agree with the terms in one of these evaluations, the list is empty. In the last evaluation, a term such as a
-    comparison of nearly equal numbers may change. A value may then differ from its term by as much as the term changes.
+    all values agree with the terms in one of these evaluations, the list is empty. In the last evaluation, the changed bits may
+    change the value of a term. For example, a comparison of nearly equal numbers may turn from true to false. The tolerance is
+    then increased by twice the change of the term's value.
 
     Args:
         names: The names of the values.
@@ -753,11 +762,12 @@ def _added_up(term: Term, known: Mapping[Term, Array]) -> Array:
 
 
 def _agree(value: Array, array: Array, magnitude: Array, change: Array) -> bool:
-    """Return whether `value`, a value from a run of a model, agrees with `array`, the value of the term that describes it.
+    """Return whether a value from a run of a model agrees with the value of its term.
 
-    The shapes must be equal, and finite elements must be close. An element of `value` must not be finite if the element of
-    `array` is not finite. `magnitude` is the sum of the magnitudes of all numbers that the term adds up (see `_added_up`).
-    `change` is the amount by which the term changes if the last bits of the variables change.
+    `value` is the value from the run, and `array` is the value of the term. The shapes must be equal, and finite elements must
+    be close. An element of `value` must not be finite if the element of `array` is not finite. `magnitude` is the sum of the
+    magnitudes of all numbers that the term adds up (see `_added_up`). `change` is the amount by which the term changes if the
+    last bits of the variables change.
     """
     if value.shape != array.shape:
         return False

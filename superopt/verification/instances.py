@@ -89,10 +89,11 @@ def is_instance(rule: Rule, roots: Sequence[Term], replacements: Sequence[Term],
 
 
 def _is(new: Term, replacement: Term, wanted: Mapping[Term, Term]) -> bool:
-    """Return whether `new`, the rule's result for a root (a term that a step replaces), is the replacement of the root.
+    """Return whether the terms `new` and `replacement` are equal, or become equal when a step's replacements are made in `new`.
 
-    The step may also replace other roots that occur in `new`. So `new` is accepted too if `new` equals the replacement after
-    these roots are replaced. `wanted` contains the replacement of each root.
+    A root is a term that the step replaces. `new` is the rule's result for one root, and `replacement` is the term by which the
+    step replaces this root. Other roots may occur in `new`, and the step replaces them too. `wanted` contains the replacement
+    of each root.
     """
     if new is replacement:
         return True
@@ -103,9 +104,10 @@ def _is(new: Term, replacement: Term, wanted: Mapping[Term, Term]) -> bool:
 
 
 def _together(shown: Mapping[Term, Term], wanted: Mapping[Term, Term]) -> bool:
-    """Return whether each replacement is the rule's result for its root, after all roots inside the result are replaced too.
+    """Return whether the rule's results, inserted into each other, give the replacement of each root.
 
-    A root is a term that the step replaces.
+    A root is a term that the step replaces. The rule's result for a root may contain other roots. Such roots are replaced by
+    the rule's results for them, until no root is left. The final term must be the replacement of the first root.
 
     Args:
         shown: The rule's result for each root.
@@ -179,14 +181,14 @@ def _further(
 ) -> Iterator[tuple[StepBinding, tuple[Term, ...], tuple[tuple[Term, ...], ...]]]:
     """Extend a match of the first outputs of a rule to all outputs, and yield each complete match.
 
-    Each output with the index `place` or a larger index may match any term of `state` that is not matched yet.
+    Each unmatched output may match any term of `state` that no other output matches.
 
     Args:
         equation: The rule.
-        place: The number of outputs that are matched.
+        place: The index of the first unmatched output.
         binding: The values of the rule's variables.
-        roots: The term that each output matches.
-        rests: For each output, the operands of the term that the pattern does not match.
+        roots: The term that each matched output matches.
+        rests: The unmatched operands of each term in `roots`.
         state: The terms before the step, which the remaining outputs may match.
     """
     if place == len(equation.left):
@@ -200,7 +202,7 @@ def _further(
 
 
 def _outputs(pattern: Term, term: Term, binding: StepBinding) -> Iterator[tuple[StepBinding, tuple[Term, ...]]]:
-    """Yield the matches of a rule's output with a term, each with the operands of the term that the pattern does not match.
+    """Yield the matches of a rule's output with a term, each with the unmatched operands of the term.
 
     Only the pattern of a commutative operator, such as a sum, may leave operands of the term unmatched.
     """
@@ -240,7 +242,7 @@ def _in_turn(patterns: Sequence[Term], terms: Sequence[Term], binding: StepBindi
 
 
 def _some(patterns: list[Term], terms: list[Term], binding: StepBinding) -> Iterator[tuple[StepBinding, tuple[Term, ...]]]:
-    """Yield every way to match all patterns with different operands in `terms`. Each way comes with the unmatched operands."""
+    """Yield the matches of all patterns with different operands in `terms`, each with the operands that are left over."""
     if not patterns:
         yield binding, tuple(terms)
         return
@@ -382,7 +384,7 @@ def _holds(condition: Cond) -> bool:
 def _typed(results: Sequence[Term], roots: Sequence[Term]) -> bool:
     """Return whether the new terms `results` are well typed at all sizes at which the old terms `roots` are well typed.
 
-    A condition on sizes that only a new term requires must hold at many random sizes.
+    A new term may require a condition on sizes that no old term requires. Such a condition must hold at many random sizes.
     """
     old = {*subterms(*roots)}
     given = {c for t in old for c in t.requires}

@@ -2,9 +2,10 @@
 
 An element that is finite in the original's output must be finite in the optimized model's output, and close to the original's
 element. The tolerance depends on the original's own rounding errors. One part of the tolerance is the measured change of the
-element when the inputs of the original change in their last bits. The other part is the rounding error of sums of numbers that
-are as large as the elements in the same row. If inputs make sigmoids tiny, this part is at least as large as for the output on
-ordinary inputs, because the error of ONNX Runtime's Sigmoid does not shrink with the result.
+element when the inputs of the original change in their last bits. The other part is proportional to the largest magnitude in
+the element's row, and allows for the rounding errors of sums. Some inputs make sigmoids tiny. On these inputs, the output's
+largest magnitude on ordinary inputs is used if it is larger than the magnitude in the row, because the error of ONNX Runtime's
+Sigmoid does not shrink with the result.
 """
 
 from __future__ import annotations
@@ -205,7 +206,10 @@ def compare_runs(
 
 
 def _completed(source: ModelSource, example: Feeds, seed: int) -> Feeds:
-    """Return an example with random values for the inputs that it leaves out, at the sizes of its arrays."""
+    """Return a copy of the example in which each missing input has random values.
+
+    The sizes of dynamic dimensions are the sizes in the example's arrays.
+    """
     at = dict.fromkeys(source.dimensions, 1)
     for port in source.inputs:
         for axis, size in zip(port.axes, np.shape(example.get(port.name, ())), strict=False):
@@ -220,8 +224,8 @@ def _at_sizes(
 ) -> list[tuple[dict[str, int], int]]:
     """Compare both models on ordinary inputs at many sizes, and return the sizes at which both models ran.
 
-    Each choice of sizes comes with the upper bound on integer inputs at which the models ran. At each choice of sizes, `trials`
-    run both models in child processes first.
+    Each element of the list is a pair: a choice of sizes, and the upper bound on integer inputs with which the models ran. At
+    each choice of sizes, both models are first run in the child processes of `trials`.
     """
     done: list[tuple[dict[str, int], int]] = []
     integral = any(np.dtype(port.dtype).kind in "iu" for port in pair.before.source.inputs)
@@ -303,8 +307,9 @@ class _Pair:
         """Run both models on the inputs, and compare the outputs. Return False if the original does not run on the inputs.
 
         The outputs may differ as much as the original's outputs change when inputs change in their last bits. These changes are
-        divided by `conditioning` first. `usual` contains a magnitude for each output. The tolerance is proportional to this
-        magnitude where the output itself has smaller magnitudes. If `signs` is True, infinities must have the same signs.
+        first divided by the factor `conditioning`. `usual` contains a magnitude for each output. The tolerance is proportional
+        to this magnitude where the output itself has smaller magnitudes. If `signs` is True, infinities must have the same
+        signs.
 
         Raises:
             CheckFailedError: The original runs, but the optimized model does not run or has different outputs.
@@ -372,8 +377,10 @@ def describe_difference(
         wanted: The output of the original.
         found: The output of the optimized model.
         near: Outputs of the original on inputs that are changed in their last bits.
-        conditioning: The number by which the distances of floating-point elements of `near` from `wanted` are divided.
-        usual: A magnitude to which the tolerance is proportional in rows whose elements have smaller magnitudes.
+        conditioning: A factor by which the rounding noise is divided. The noise of a floating-point element is the difference
+            between its values in `near` and in `wanted`.
+        usual: A lower bound on the magnitude of a row. The tolerance of an element is proportional to the largest magnitude in
+            its row, or to `usual` if `usual` is larger.
         signs: Whether infinities must have the same signs.
     """
     if not isinstance(wanted, np.ndarray) or not isinstance(found, np.ndarray):
@@ -413,8 +420,8 @@ def _allowed(
         finite: The positions where `a` is finite.
         others: Outputs of the original on inputs that are changed in their last bits.
         dtype: The type of the output.
-        conditioning: The number by which the changes in `others` are divided.
-        usual: A magnitude that is used in place of the largest magnitude of a row if the latter is smaller.
+        conditioning: A factor by which the differences between `others` and `a` are divided.
+        usual: A lower bound on the magnitude of a row. It is used if the largest magnitude in the row is smaller.
     """
     magnitude = np.abs(np.where(finite, a, 0))
     changes = [np.abs(np.where(np.isfinite(o) & finite, o.astype(np.float64) - np.where(finite, a, 0), 0)) for o in others]

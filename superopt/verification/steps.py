@@ -165,7 +165,10 @@ class StepChecker:
 
 
 def equal_up_to_rounding(one: Array, other: Array) -> bool:
-    """Return whether float64 arrays are equal up to rounding. Where `one` is not finite, `other` may have any value."""
+    """Return whether two float64 arrays have the same shape, and elements that are equal up to rounding.
+
+    Positions at which the array `one` is infinite or NaN are not compared.
+    """
     if one.shape != other.shape:
         return False
     finite = np.isfinite(one)

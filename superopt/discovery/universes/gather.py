@@ -48,7 +48,10 @@ LINEAR = Universe(
 
 
 def functions(name: str, *templates: Template, positive: bool = False) -> Universe:
-    """Return a universe (a vocabulary for enumeration) for rules by which functions of a table's rows commute with lookups."""
+    """Return a universe (a vocabulary for enumeration) for rules about functions of a table's rows.
+
+    A function can be applied to the table before rows are looked up, or to the rows that were looked up.
+    """
     return Universe(
         family="lookups",
         name=name,

@@ -2,14 +2,13 @@
 
 The universes (vocabularies from which terms are enumerated) include:
 
-- operations on attention scores, elementwise or on rows, where the heads are a separate axis, grouped, or flattened into the
-  batch,
-- heads of a batch of one, for which ONNX Runtime fuses a transpose of three axes into a product, but not a transpose of four
-  axes,
-- operators that cancel: transposes that move the axis of heads before the axis of rows and back, and reshapes that flatten and
-  split heads,
-- products of heads, written as products of stacks of matrices,
-- keys and values that are repeated for each query head that shares them, as exporters write them.
+- Operations on attention scores, elementwise or on rows. The heads are a separate axis, are grouped, or are flattened into the
+  batch.
+- Heads in a batch of size 1. ONNX Runtime fuses a transpose of three axes into a product, but not a transpose of four axes.
+- Operators that cancel. A transpose moves the axis of heads before the axis of rows, and another transpose moves it back. A
+  reshape flattens heads, and another reshape splits them.
+- Products of heads, written as products of stacks of matrices.
+- Keys and values that several query heads share. Exporters repeat them for each of these query heads.
 """
 
 from __future__ import annotations

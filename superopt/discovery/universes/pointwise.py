@@ -1,4 +1,8 @@
-"""The pointwise family: functions of single elements, maxima and conditions, and how they commute with moves of elements."""
+"""The pointwise family: operators that compute each element separately, such as exponentials, maxima and choices by a
+condition.
+
+Some universes of the family combine these operators with operators that only move elements.
+"""
 
 from __future__ import annotations
 

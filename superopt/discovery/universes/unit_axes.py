@@ -16,9 +16,10 @@ def _alone(op: str, **attributes: Attribute) -> Template:
 
 
 def _lone(name: str, rows: Extent) -> Universe:
-    """Return a universe (a vocabulary for enumeration) of operators along the axis of size 1 of a column with `rows` rows.
+    """Return a universe (a vocabulary for enumeration) of operators on a matrix with a single column.
 
-    Along such an axis, the operators have a constant result or no effect.
+    The matrix has the shape (`rows`, 1). Functions such as sums and softmaxes are applied along its last axis, which has size
+    1. Along this axis, they have a constant result or no effect.
     """
     return Universe(
         family="lone",
@@ -40,10 +41,11 @@ def _lone(name: str, rows: Extent) -> Universe:
 
 
 def _head(name: str, *batch: Extent, rows: Extent) -> Universe:
-    """Return a universe (a vocabulary for enumeration) of products of a column of ones with a row, for each row of a stack.
+    """Return a universe (a vocabulary for enumeration) of matrix products in which the left matrix is a column of ones and the
+    right matrix is a row.
 
-    Such products occur in each head of attention to a single token. `batch` gives the extents of the stack, and `rows` is the
-    length of the column.
+    Such products occur if attention has only a single token to attend to. The matrices are stacked along leading axes with the
+    extents `batch`, for example one matrix for each head. The column has `rows` elements.
     """
     axes = (*range(-2 - len(batch), -2), -1)
     return Universe(

@@ -119,7 +119,7 @@ class Closure:
         return self.find(one) is self.find(other)
 
     def weight(self, term: Term) -> int:
-        """Return the writing cost of a term: the count of its operators and variables, plus the costs of its attributes.
+        """Return the cost of a term: the number of its operators and variables, plus the costs of its attributes.
 
         An operator with n > 2 operands counts as n - 1 operators. A shared operand counts each time that it occurs. Each extent
         in an attribute has its own cost, which is 0 if the extent is in `familiar`.
@@ -261,7 +261,8 @@ class Closure:
     def _path(self, one: Term, other: Term) -> Iterator[Reason]:
         """Yield the reasons along the path between the two terms in the proof forest.
 
-        The reasons between `other` and the terms' lowest common ancestor come first.
+        The path leads through the lowest common ancestor of the two terms. The reasons between this ancestor and the term
+        `other` come first.
         """
         above, below = self._halves(one, other)
         yield from (reason for _, _, reason in below)

@@ -54,9 +54,10 @@ class Direction:
         return _share(self.source), _share(self.target)
 
     def weights(self, variables: Mapping[str, int]) -> tuple[int, int]:
-        """Return the writing costs of `source` and `target`: the count of operators plus the costs of the variables' values.
+        """Return the pair (cost of `source`, cost of `target`) after values are substituted for the variables.
 
-        `variables` contains the cost of each variable's value. Attributes are not counted.
+        The cost of a term is the number of its operators, plus the cost of a variable's value for each occurrence of the
+        variable. `variables` maps each variable to the cost of its value. Attributes are not counted.
         """
         source, target = (
             operators + sum(count * variables[name] for name, count in uses.items()) for operators, uses in self._shares
@@ -223,7 +224,9 @@ def solve_ematch_attributes(found: Binding) -> Binding | None:
 
 
 def _solution(want: Size, have: Extent, name: str, known: Binding) -> Extent | None:
-    """Return the value of the variable `name` at which the extent `want` equals `have`.
+    """Solve the equation `want == have` for the variable `name`, and return the solution.
+
+    `known` contains the values of the other variables in `want`.
 
     Return None if `want` is not linear in the variable, or if solving for the variable needs a division with a remainder.
     """

@@ -2,9 +2,12 @@
 
     matmul.associativity(x=a, y=b, z=c)
     concat.slice-first(x=a @ b, y=c, k=-1)
-    add.regroup(a + b + c)                       all groupings and orders of a sum are equal
+    add.regroup(a + b + c)
 
-The values are terms over the variables of the proved rule. The ranks of the axiom follow from the ranks of these terms.
+The last example says that all groupings and orders of the sum a + b + c are equal.
+
+The values of the variables are terms over the variables of the proved rule. The ranks of the axiom follow from the ranks of
+these terms.
 """
 
 from __future__ import annotations

@@ -31,10 +31,11 @@ class SaturationLimits:
         rounds: The maximum number of rounds. A round matches every axiom everywhere.
         terms: The maximum number of terms in the closure.
         steps: The maximum total number of matching steps.
-        growth: Pairs of limits on the writing cost of a new term, which is about the count of its operators. The first number
-            of a pair limits how much the new term may cost beyond the term that it replaces. The second number limits how much
-            the new term may cost beyond the costliest term of the goals (the pairs of terms to be made equal). The search
-            starts with the first pair of limits. When the current pair allows no further instance, the next pair applies.
+        growth: Limits on the cost of a new term. The cost of a term is about the number of its operators (see
+            `Closure.weight`). Each entry is a pair of limits. The first number limits how much the new term may cost beyond the
+            term that it replaces. The second number limits how much the new term may cost beyond the costliest term of the
+            goals (the pairs of terms to be made equal). The search starts with the first pair of limits. When the current pair
+            allows no further instance, the next pair applies.
     """
 
     rounds: int = PROOF.max_saturation_rounds
@@ -70,7 +71,7 @@ def readings_within(operators: frozenset[str]) -> Readings:
 
 @functools.cache
 def _own_words(op: str) -> frozenset[str]:
-    """Return the operators in terms of which axioms define the operator `op`, such as `add` and `scale` for `sub`."""
+    """Return the operators that axioms use to define the operator `op`. For `sub`, these are `add` and `scale`."""
     found: set[str] = set()
     for name, axiom in axioms().items():
         if name.partition(".")[0] == op:
@@ -82,7 +83,10 @@ def _own_words(op: str) -> frozenset[str]:
 
 @functools.cache
 def with_defining_operators(operators: frozenset[str]) -> frozenset[str]:
-    """Return the operators and all operators in terms of which axioms define them, such as `add` and `scale` for `sub`."""
+    """Return the given operators and all operators that axioms use, directly or indirectly, to define them.
+
+    For example, axioms use `add` and `scale` to define `sub`.
+    """
     found = operators.union(*map(_own_words, operators))
     return found if found == operators else with_defining_operators(found)
 
@@ -212,9 +216,8 @@ class Saturation:
     def _regroup(self) -> None:
         """Add regrouped sums and products to the closure, in two ways.
 
-        First, if the sum of some operands of a larger sum equals another term, this term replaces these operands. Second, if an
-        operand of a sum equals an inner sum, the operands of the inner sum replace this operand. Products are treated in the
-        same two ways.
+        First, if a + b equals another term d, then d + c is added as a new form of a + b + c. Second, if d equals the sum a +
+        b, then a + b + c is added as a new form of d + c. Products are treated in the same two ways.
         """
         for op in [name for name in self.closure.by_operator if operator(name).commutative]:
             nodes = [n for n in self.closure.by_operator[op] if self.closure.canonical(n)]
@@ -257,9 +260,10 @@ class Saturation:
         self.closure.merge(node, new, Regrouping((node, part, new), ((whole, part),)))
 
     def _without(self, node: Term, part: Term) -> list[Term] | None:
-        """Remove one equal operand from the operands of `node` for each operand of `part`, and return the remaining operands.
+        """Return the operands of `node` that remain after the operands of `part` are removed.
 
-        Return None if `node` has no equal operand for an operand of `part`.
+        For each operand of `part`, one operand of `node` that is known to equal it is removed. Return None if some operand of
+        `part` equals none of the remaining operands of `node`.
         """
         left = list(node.args)
         for operand in part.args:

@@ -45,9 +45,10 @@ def product_signature(factors: Iterable[Factor]) -> tuple[tuple[str, ...], ...]:
 
 
 def orders(source: Sequence[Factor], target: Sequence[Factor]) -> Iterator[tuple[int, ...]]:
-    """Yield every order of the target's factors in which each factor has the key of the source's factor at the same position.
+    """Yield every order of the target's factors that matches the keys of the source's factors.
 
-    The key of a factor is given by `head`. An order is a tuple of positions in the target.
+    In such an order, the target's factor and the source's factor at the same position have the same key (see `head`). An order
+    is a tuple of positions in the target.
     """
     groups: dict[tuple[str, ...], list[int]] = {}
     for position, factor in enumerate(target):
@@ -87,9 +88,9 @@ def alignments(source: Summand, target: Summand) -> Iterator[tuple[tuple[int, ..
 def _completed(
     source: Sequence[Sym], target: Sequence[Sym], forward: Reindexing, backward: Reindexing
 ) -> Iterator[tuple[Reindexing, Reindexing]]:
-    """Add the missing indices to both reindexings, in every possible way. Yield the two reindexings for each way.
+    """Complete both reindexings in every possible way, and yield the two completed reindexings.
 
-    Each way pairs the missing indices of the source with the missing indices of the target.
+    In each result, the missing indices of the source are paired with the missing indices of the target in a different way.
     """
     here = [k for k in source if k not in backward]
     there = [k for k in target if k not in forward]

@@ -137,8 +137,8 @@ def is_contradictory(assumptions: Iterable[Cond], effort: SolverEffort = SolverE
 def _stronger(assumptions: Sequence[Cond], claim: Cond) -> bool:
     """Return whether a claim `left >= 0` is shown to follow from the assumptions without a solver.
 
-    The claim follows if an assumption has the same terms and an equal or smaller constant term. The claim also follows if it
-    holds for all extents that are at least 1.
+    The claim is shown in two cases. In the first case, an assumption has the same terms and an equal or smaller constant term.
+    In the second case, the claim is true because extents of variables are at least 1. An example is `2 * x.shape[-1] - 1 >= 0`.
     """
     if not isinstance(claim, Compare) or claim.relation != ">=":
         return False

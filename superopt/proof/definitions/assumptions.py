@@ -47,17 +47,18 @@ class Assumptions:
     """The conditions on the sizes of one equation.
 
     The conditions hold wherever the left side is well typed, the `where` clause holds and no extent is zero. Each equality is
-    solved for one size, and the solution replaces this size everywhere. An expression after this replacement is said to be "in
-    solved sizes".
+    solved for one size, and the solution replaces this size everywhere. The size is then called eliminated.
 
     Attributes:
-        binding: The substitution that rewrites terms of the equation into solved sizes.
-        left: The terms of the left side in solved sizes.
-        right: The terms of the right side in solved sizes.
+        binding: A substitution for the variables and attribute variables of the equation. It replaces each eliminated size in a
+            term by its solution.
+        left: The terms of the left side, without eliminated sizes.
+        right: The terms of the right side, without eliminated sizes.
         facts: The conditions that remain after the equalities are solved.
-        solved: A mapping from each eliminated size to its value, expressed in the remaining sizes.
-        divisions: One pair for each equality that was changed before it was solved, for example divided by a positive factor.
-            The pair contains the conditions known at that point and the changed equality, which must follow from them.
+        solved: A mapping from each eliminated size to its solution, which is expressed in the remaining sizes.
+        divisions: Pairs (conditions, equality). Some equalities are changed before they are solved, for example divided by a
+            positive factor. Each pair contains a changed equality and the conditions from which it must follow. These are all
+            conditions that were known when the equality was changed.
 
     Raises:
         ShapeError: The conditions contradict each other, or the right side is never well typed where the left side is.
@@ -98,7 +99,7 @@ class Assumptions:
         return size(atom) if atom in self._opaque else self.solved.get(atom)
 
     def normal(self, extent: Extent) -> Extent:
-        """Return the extent in solved sizes: if an equality was solved for a size, the solution replaces the size."""
+        """Return the extent after each eliminated size is replaced by its solution."""
         return substitute(extent, self.value)
 
     def _solve(self, conditions: Iterable[Cond]) -> tuple[Cond, ...]:
@@ -135,7 +136,7 @@ class Assumptions:
     def holds(self, condition: Cond) -> bool:
         """Return whether the condition follows from the facts. Lower bounds are tried first, then Z3.
 
-        The condition must be in solved sizes, that is, without the sizes for which an equality was solved.
+        The condition must not contain eliminated sizes. The keys of `solved` are the eliminated sizes.
         """
         if isinstance(condition, bool):
             return condition
@@ -168,7 +169,7 @@ class Assumptions:
     def typed(self, term: Term) -> bool:
         """Return whether the term is shown to be well typed and to have no empty subterm.
 
-        The term must be in solved sizes, that is, without the sizes for which an equality was solved.
+        The term must not contain eliminated sizes. The keys of `solved` are the eliminated sizes.
         """
         return all(self._node_typed(t) for t in subterms(term))
 
@@ -273,7 +274,10 @@ def _unit(extent: Size, lowest: Mapping[Atom, int]) -> Size | None:
 
 
 def _divisor(extent: Size) -> Size | None:
-    """Return `d - v` for an extent `n // d - q` that is zero only where `d` is `v`. Return None for other extents."""
+    """Return an extent `d - v` that is zero exactly where the extent `n // d - q` is zero.
+
+    The numbers n, q and v are integers. Return None if there is no such v, or if the extent has another form.
+    """
     monomial, quotient = _product(extent)
     if len(monomial) != 1 or quotient < 1 or not isinstance(monomial[0], Floor):
         return None
@@ -312,9 +316,10 @@ def _without_factors(extent: Size, lowest: Mapping[Atom, int]) -> Size:
 
 
 def _alone(extent: Extent, wanted: tuple[type, ...]) -> list[tuple[Atom, int]]:
-    """Return pairs of an atom `a` and a sign (1 or -1), one for each term of the extent that is `a` or `-a`.
+    """Return the atoms that are terms of the extent by themselves, each paired with its sign.
 
-    Extents of variables come before attribute variables. Names are in reverse alphabetical order.
+    The sign of an atom a is 1 if a is a term, and -1 if -a is a term. Only atoms of the types in `wanted` are returned. Extents
+    of variables come before attribute variables. Names are in reverse alphabetical order.
     """
     terms = extent.terms if isinstance(extent, Size) else ()
     single = [(m[0], int(c)) for m, c in terms if len(m) == 1 and c in (1, -1) and isinstance(m[0], wanted)]

@@ -5,10 +5,11 @@ the same expression with x and y of rank 2. JAX's vmap adds an axis in the same 
 the larger equation, and the equation without it the smaller equation. The larger equation follows from the smaller equation if
 three claims are shown for all sizes:
 
-- the assumptions of the smaller equation follow from the assumptions of the larger equation;
-- if a term of the larger equation is sliced along the batch axis, every slice equals the corresponding term of the smaller
-  equation: at one symbolic position, the operator's definition gives the same expression for the slice and for that term;
-- each typing condition of the larger equation's right side is also an assumption of the larger equation or a typing condition
+- The assumptions of the smaller equation follow from the assumptions of the larger equation.
+- Each term of the larger equation corresponds to a term of the smaller equation. If the larger term has the batch axis, each of
+  its slices along this axis equals the smaller term. This is shown at one symbolic position, where the definition of the
+  operator gives the same expression for an element of the slice and for an element of the smaller term.
+- Each typing condition of the larger equation's right side is also an assumption of the larger equation or a typing condition
   of the smaller equation's right side.
 
 The batch axis may be inserted at any position. An equation about axis -2 can therefore follow from an equation about axis -1.
@@ -216,7 +217,7 @@ class _Batched:
 
 
 def _moved(smaller: Equation, grown: Mapping[str, int], tensors: Collection[str]) -> Iterator[tuple[Atom, Extent]]:
-    """Yield a pair for each size that is named differently in the two equations: its name in the smaller and in the larger one.
+    """Yield the pair (name in the smaller equation, name in the larger equation) of each size that has two different names.
 
     Axes are counted from the end, so the extents of axes before the batch axis have different names. The entries of a tuple
     attribute are counted from the front, so the entries after the batch axis have different names.
@@ -233,7 +234,7 @@ def _moved(smaller: Equation, grown: Mapping[str, int], tensors: Collection[str]
 
 
 class _Equal:
-    """A rewriter for sizes: if the assumed conditions imply that some sizes are equal, one of them replaces the others."""
+    """A rewriter for sizes. Sizes that are equal by assumption have the same representative, which is one of them."""
 
     def __init__(self, assumed: Iterable[Cond]) -> None:
         self._chosen: dict[Atom, Extent] = {}
@@ -246,7 +247,7 @@ class _Equal:
                 self._chosen[second] = size(first)
 
     def extent(self, extent: Extent) -> Extent:
-        """Return the extent with each size replaced by the size chosen among all sizes that equal it."""
+        """Return the extent after each size is replaced by its representative."""
         if not self._chosen or not isinstance(extent, Size):
             return extent
         known = self._forms.get(extent)
@@ -255,7 +256,7 @@ class _Equal:
         return known
 
     def condition(self, condition: Cond) -> Cond:
-        """Return the condition with each size replaced by the size chosen among all sizes that equal it.
+        """Return the condition after each size is replaced by its representative.
 
         Positive common factors of an equality are removed. A condition that always holds because extents are at least 1 becomes
         True.
@@ -263,7 +264,7 @@ class _Equal:
         return _plain(substitute_cond(condition, self._chosen.get) if self._chosen else condition)
 
     def positive(self, extent: Extent) -> bool:
-        """Return whether the extent is always at least 1, as a product of extents of variables is."""
+        """Return whether the extent is at least 1 because the extents of variables in it are at least 1."""
         return _plain(at_least(extent, 1)) is True
 
 
@@ -351,9 +352,10 @@ def _renamed(*nodes: _Node) -> Iterator[_Node]:
 
 @functools.lru_cache(maxsize=PROOF.batching_cache_count)
 def _acts_slicewise(small: _Node, large: _Node, places: tuple[int, ...], place: int, rank: int) -> bool:
-    """Return whether each slice of the larger node's result is the smaller node's result on slices of the operands.
+    """Return whether the larger node can be computed slice by slice with the smaller node.
 
-    The arguments are those of `_slicewise`. Sizes are renamed first, so that nodes that differ only in names of sizes share a
+    If the smaller node is applied to slices of the operands, it must give a slice of the larger node's result. The arguments
+    are those of `_slicewise`. Sizes are renamed first. Two calls whose nodes differ only in names of sizes therefore share a
     cached result.
     """
     return _slicewise(*_renamed(small, large), places, place, rank)
@@ -361,10 +363,11 @@ def _acts_slicewise(small: _Node, large: _Node, places: tuple[int, ...], place: 
 
 @functools.lru_cache(maxsize=PROOF.batching_cache_count)
 def _slicewise(small: _Node, large: _Node, places: tuple[int, ...], place: int, rank: int) -> bool:
-    """Return whether each slice of the larger node's result is the smaller node's result on slices of the operands.
+    """Return whether the larger node can be computed slice by slice with the smaller node.
 
-    `places` contains the batch axis of each operand. An operand without a batch axis has the entry WHOLE and is not sliced.
-    `place` is the batch axis of the result. `rank` is the rank of the result's slices.
+    If the smaller node is applied to slices of the operands, it must give a slice of the larger node's result. `places`
+    contains the batch axis of each operand. An operand without a batch axis has the entry WHOLE and is not sliced. `place` is
+    the batch axis of the result. `rank` is the rank of the result's slices.
     """
     at = tuple(size(Sym(f"i.{p}")) for p in range(rank))
     one = _element(large, (WHOLE,) * len(places), (*at[:place], BATCH, *at[place:]))

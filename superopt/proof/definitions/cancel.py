@@ -1,4 +1,4 @@
-"""Zero tests of sums: summands with equal products of elements cancel where their index domains overlap.
+"""Tests of whether a sum is zero. Summands with equal products of elements cancel where their index domains overlap.
 
 A summand is summed over a domain: the values of its bound indices. Two summands overlap where a reindexing maps a point of one
 domain to a point of the other domain, and the inverse reindexing maps the point back. On the overlap, the reindexing is
@@ -155,7 +155,7 @@ class Cancellation:
         return True
 
     def _under_one_sum(self, facts: Guard, value: Sum) -> bool:
-        """Return whether the sum is shown to be zero because its summands cancel in two groups.
+        """Split the summands into two groups, and return whether the sum of each group is shown to be zero.
 
         Consider the first summand that has bound indices. The first group consists of all summands whose bound indices have the
         same ranges. For each choice of the indices, the terms of these summands must add up to zero. The second group consists
@@ -259,9 +259,10 @@ class Cancellation:
         return found
 
     def _covers(self, facts: Guard, these: Largest, those: Largest) -> bool:
-        """Return whether the operands of `those` are shown to include all operands of `these`.
+        """Return whether all operands of one maximum are shown to be operands of another maximum.
 
-        `these` and `those` are maxima. Operands are compared wherever their guards hold.
+        The first maximum is the argument `these`, and the second is the argument `those`. Operands are compared wherever their
+        guards hold.
         """
         key = (facts, these, those)
         known = self._largest.get(key)
@@ -273,8 +274,8 @@ class Cancellation:
     def covered(self, facts: Guard, candidate: GuardedValue, others: Sequence[GuardedValue]) -> bool:
         """Return whether `candidate` is shown to equal an operand in `others` wherever the guard of `candidate` holds.
 
-        `candidate` and `others` are operands of maxima. The equal operand may differ from one part of the domain of `candidate`
-        to another.
+        `candidate` and `others` are operands of maxima. In different parts of its domain, `candidate` may equal different
+        operands.
         """
         open_: Guard = (*facts, *candidate.guard)
         if is_contradictory(open_):
@@ -294,10 +295,11 @@ class Cancellation:
         return False
 
     def _witnesses(self, candidate: GuardedValue, other: GuardedValue) -> Iterator[Reindexing]:
-        """Yield values for the bound indices of `other` at which `other` can equal `candidate`. Both are operands of a maximum.
+        """Yield values for the bound indices of the operand `other` at which it can equal the operand `candidate`.
 
-        A bound index that selects a tensor element gets the value at which `other` reads the same element as `candidate`. Every
-        other bound index gets the least value that the guard of `other` allows.
+        Both are operands of maxima. If `other` uses a bound index to select a tensor element, the value of this index is chosen
+        so that both operands read the same element. The remaining bound indices get the least values that the guard of `other`
+        allows.
         """
         inner = {k for s in (*candidate.value, *other.value) for k in bound_in(s)}
         readings: list[Reindexing] = [{}]
@@ -324,10 +326,11 @@ def _ordered(source: Sequence[Factor], target: Sequence[Factor]) -> list[Factor]
 
 
 def _ends(candidate: GuardedValue, reading: Reindexing, bound: Sequence[Sym]) -> Iterator[Reindexing]:
-    """Yield the reindexing `reading`, extended by values for the indices in `bound` that `reading` lacks.
+    """Complete a reindexing, and yield the results.
 
-    A missing index gets the least value that a condition of the candidate's guard allows. If two conditions have different
-    least values, both values are tried.
+    The argument `reading` is a reindexing that may lack values for some of the indices in `bound`. A missing index gets the
+    least value that a condition of the candidate's guard allows. If two conditions have different least values, both values are
+    tried.
     """
     k = next((k for k in bound if k not in reading), None)
     if k is None:
@@ -344,6 +347,9 @@ def _ends(candidate: GuardedValue, reading: Reindexing, bound: Sequence[Sym]) ->
 
 
 def _back_again(bound: Sequence[Sym], there: Reindexing, back: Reindexing) -> Guard:
-    """Return the conditions under which `there`, followed by `back`, leaves each bound index unchanged."""
+    """Return the conditions under which the reindexing `back` is the inverse of the reindexing `there`.
+
+    There is one condition for each index k in `bound`: after the substitution `there`, the expression `back[k]` equals k.
+    """
     conditions: list[Cond] = [same(substitute(back[k], lookup(there)), size(k)) for k in bound]
     return tuple(c for c in conditions if c is not True)

@@ -29,9 +29,12 @@ from superopt.proof.definitions.sums import (
 
 @dataclass(frozen=True)
 class SignCase:
-    """One case of a case split. `told` contains pairs of a value and its sign in this case.
+    """One case of a case split.
 
-    `replaced` is None, or a tensor element that equals the sum `by` in this case.
+    Attributes:
+        told: Pairs of a value and its sign in this case.
+        replaced: A tensor element whose value is known in this case, or None.
+        by: The value of the tensor element `replaced`, as a sum. Empty if there is no such element or its value is zero.
     """
 
     told: tuple[tuple[Sum, Sign], ...]

@@ -1,7 +1,7 @@
 """Clearing of denominators: a sum is zero if it is zero after multiplication by a nonzero denominator.
 
-A step function, or a guard that only some summands have, can exclude a quotient where its denominator is zero. The denominator
-is then not known to be nonzero everywhere, so it is not cleared.
+A denominator is cleared only if it is known to be nonzero wherever any summand is used. This is not known if the sum contains a
+step function, or if a summand with the denominator has a guard that another summand lacks.
 """
 
 from __future__ import annotations

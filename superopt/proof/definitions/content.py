@@ -28,7 +28,8 @@ from superopt.proof.definitions.sums import (
 def common_content(facts: Guard, values: Sequence[Summand], least: Sign, signs: Signs) -> Summand:
     """Return a common divisor of the summands: the product of a number, sizes, factors and an exponential.
 
-    Only sizes and factors whose known sign is at least `least` are used. Parts that contain bound indices are left out.
+    If `least` is POSITIVE, all sizes and factors in the divisor are known to be positive. If `least` is NOT_NEGATIVE, they are
+    known to be non-negative. Parts that contain bound indices are left out.
     """
     if not values:
         return Summand(1)
@@ -57,7 +58,8 @@ def divided(value: Sum, by: Summand) -> Sum:
 def number_content(facts: Guard, coefficients: Sequence[Extent], least: Sign = Sign.POSITIVE) -> Extent:
     """Return a common divisor of all coefficients: the greatest common divisor of their numbers, times their common sizes.
 
-    A common size is left out if its known sign is less than `least`.
+    If `least` is POSITIVE, only sizes that are known to be positive are used. If `least` is NOT_NEGATIVE, sizes that are known
+    to be non-negative are also used.
     """
     terms = [t for c in coefficients for t in (c.terms if isinstance(c, Size) else (((), c),))]
     shared = Counter(terms[0][0])

@@ -1,6 +1,7 @@
 """Arithmetic formulas for Z3, built through Z3's C interface.
 
-Z3's own Python classes build the same formulas, but check sorts at every step. These checks take longer than Z3's answers.
+Z3's own Python classes build the same formulas, but check sorts at every step. For the questions in proofs, these checks take
+more time than Z3 takes to answer.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ def check_literals(solver: z3.Solver, literals: list[z3.BoolRef]) -> z3.CheckSat
 
 
 def _number(value: Expression | int, like: Expression) -> Expression:
-    """Return the value as a Z3 number. A Python integer gets the sort of `like`."""
+    """Return the value as a Z3 number. A Python integer is converted to the sort (integer or real) of `like`."""
     if isinstance(value, Expression):
         return value
     return Expression(_integer(value, like.ref.ctx, z3core.Z3_get_sort(_context(like.ref), like.ref.ast)), like.integer)

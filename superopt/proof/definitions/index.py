@@ -171,7 +171,7 @@ class Attempt:
 
     @property
     def remainder(self) -> Sum:
-        """The summands of the difference of both sides that did not cancel in the proof attempt."""
+        """The summands that did not cancel when the proof attempt subtracted one side from the other."""
         return self.comparison.remainder
 
     def _difference(self) -> str:
@@ -230,9 +230,9 @@ def _made(atom: Atom) -> bool:
 
 
 def _with_positive_quotients(facts: Guard) -> Guard:
-    """Return the facts and a new fact `q >= 1` for each quotient q for which the facts imply it.
+    """Add the fact `q >= 1` for each quotient q that the facts imply to be at least 1. Return all facts.
 
-    The quotient q is an unknown. It was introduced to write the condition `f % g == 0` as `f = g * q`.
+    A quotient q is an unknown that was introduced to write a condition `f % g == 0` as `f = g * q`.
     """
     named = dict.fromkeys(a for c in facts for a in condition_atoms(c) if is_instance_quotient(a))
     return facts + tuple(claim for a in named if is_valid(facts, claim := at_least(size(a), 1)))

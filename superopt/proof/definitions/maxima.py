@@ -192,7 +192,7 @@ def _smallest_of_largest(facts: Guard, candidates: Sequence[GuardedValue], notat
 def _outermost(facts: Guard, candidates: Sequence[GuardedValue], notation: Normal) -> Sum | None:
     """Move a monotone function out of a maximum: max(exp(a), exp(b)) becomes exp(max(a, b)).
 
-    Return None if the operands are not all values of the same monotone function.
+    Return None unless every operand is an application of the same monotone function.
     """
     if not candidates or any(len(c.value) != 1 for c in candidates):
         return None

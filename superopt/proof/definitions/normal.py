@@ -53,9 +53,10 @@ class TooLongError(Exception):
 
 @dataclass(frozen=True)
 class Choice:
-    """A node of a decision tree: the tree `then` where the condition holds, and the tree `other` elsewhere.
+    """A node of a decision tree.
 
-    The condition contains no bound index.
+    Where the condition holds, the value of the node is the value of the subtree `then`. Elsewhere, it is the value of the
+    subtree `other`. The condition contains no bound index.
     """
 
     condition: Cond
@@ -198,7 +199,10 @@ class Normal:
         return Summand(s.coefficient * t.coefficient, s.bound + t.bound, s.guard + t.guard, s.factors + t.factors)
 
     def apart(self, summand: Summand, other: Summand) -> Summand:
-        """Return the summand, with fresh names for its bound indices if the other summand binds one of the same indices."""
+        """Return the summand, renamed so that the two summands have no bound index in common.
+
+        If they already have none in common, the summand is returned unchanged.
+        """
         return self.renamed(summand) if set(bound_in(summand)) & set(bound_in(other)) else summand
 
     def renamed(self, summand: Summand) -> Summand:

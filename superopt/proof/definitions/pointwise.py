@@ -1,4 +1,4 @@
-"""Zero tests of sums without bound indices, as in equations between elementwise functions.
+"""Tests of whether a sum without bound indices is zero. Such sums arise from equations between elementwise functions.
 
 Each tensor element is replaced with an unknown number. One cached result can therefore be used for all ranks and axes.
 """

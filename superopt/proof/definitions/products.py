@@ -18,8 +18,8 @@ def consequences(conditions: Sequence[Cond]) -> list[Cond]:
     """Return consequences of the conditions that linear arithmetic alone does not find.
 
     The result contains products of two conditions, conditions multiplied by positive extents, and conditions divided by
-    positive unknowns. A multiplied condition is left out if it contains a product of unknowns that does not occur in
-    `conditions`. Only products of extents may be new.
+    positive unknowns. A multiplied condition is used only if its products of unknowns occur in `conditions`. There is one
+    exception: if a condition is multiplied by extents, the result may contain other products of extents.
     """
     plain = [c for c in (*conditions, *_roundings(conditions)) if isinstance(c, Compare) and c.relation != "!="]
     spoken = {m for c in plain for m, _ in c.left.terms if len(m) > 1}
@@ -58,8 +58,8 @@ def _roundings(conditions: Sequence[Cond]) -> Iterator[Cond]:
 def _scaled(conditions: Sequence[Compare], spoken: set[Monomial]) -> Iterator[Cond]:
     """Multiply conditions by products of extents, which are positive, and yield the results.
 
-    `spoken` contains the products of unknowns that occur in the conditions. The only other products in the results are products
-    of extents.
+    The argument `spoken` contains the products of unknowns that occur in the conditions. A result is left out if it contains a
+    product that is neither in `spoken` nor a product of extents.
     """
     for condition in conditions:
         scales = {
@@ -75,7 +75,10 @@ def _scaled(conditions: Sequence[Compare], spoken: set[Monomial]) -> Iterator[Co
 
 
 def _multiplied(conditions: Sequence[Compare], spoken: set[Monomial]) -> Iterator[Cond]:
-    """Multiply pairs of conditions and yield the results. All products of unknowns in the results are in `spoken`."""
+    """Multiply pairs of conditions and yield the products, such as `a * b >= 0` for `a >= 0` and `b >= 0`.
+
+    The argument `spoken` contains products of unknowns. A result is left out if it contains any other product of unknowns.
+    """
     for position, one in enumerate(conditions):
         for other in conditions[position:]:
             if _lead(one.left.terms[-1][0], other.left.terms[-1][0]) not in spoken:
@@ -119,9 +122,10 @@ def _divided(conditions: Sequence[Compare]) -> Iterator[Cond]:
 
 
 def _adds_up(extent: Extent, bounds: Sequence[Compare], depth: int = PROOF.max_added_bounds) -> bool:
-    """Return whether the extent is a sum of terms that are known to be non-negative.
+    """Return whether the extent is shown to be a sum of non-negative parts.
 
-    The terms are multiples of the left sides of `bounds`, extents of variables minus 1, and a number.
+    Each part is a non-negative number, a positive multiple of `n - 1` for an extent n of a variable, or a positive multiple of
+    the left side of a condition in `bounds`.
     """
     if not isinstance(extent, Size):
         return extent >= 0
@@ -142,7 +146,10 @@ def _adds_up(extent: Extent, bounds: Sequence[Compare], depth: int = PROOF.max_a
 
 
 def _quotient(extent: Size, factor: Atom) -> tuple[Extent, Extent]:
-    """Split the extent into factor * a + b, and return a and b. The term number * factor, if there is one, belongs to b."""
+    """Return the pair (a, b) for which the extent is `factor * a + b`.
+
+    A constant multiple of `factor` is part of b, not of a.
+    """
     whole: Extent = 0
     rest: Extent = 0
     for monomial, coefficient in extent.terms:

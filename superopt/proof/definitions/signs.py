@@ -80,8 +80,9 @@ class Signs:
     def of_summand(self, facts: Guard, summand: Summand) -> Sign:
         """Return the sign of a summand, from the signs of its coefficient and factors where its guard holds.
 
-        A factor that occurs an even number of times counts as not negative, even if its sign is unknown. The sign of the
-        summand is unknown if an odd number of its other factors, including the coefficient, are negative.
+        A factor that occurs an even number of times counts as not negative, even if its sign is unknown. The result then
+        depends on the coefficient and on the factors that occur an odd number of times. If an odd number of these are negative,
+        the result is UNKNOWN.
         """
         inside = (*facts, *summand.guard)
         number = summand.coefficient

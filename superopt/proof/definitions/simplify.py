@@ -167,8 +167,8 @@ def quotient_range(facts: Guard, q: Sym) -> Iterator[Cond]:
 def _is_below(facts: Guard, fact: Compare, difference: Extent, under: Extent) -> bool:
     """Return whether the fact implies that an index q is less than a bound. `difference` is `(bound - q) * under`.
 
-    The fact states that its left side is not negative. If `difference` exceeds the left side, `difference` is positive. If
-    `under` is also positive, `bound - q` is positive.
+    The fact states that the extent `fact.left` is not negative. If `difference` is greater than `fact.left`, it is therefore
+    positive. If `under` is also positive, `bound - q` is positive.
     """
     left_over = at_least(difference - fact.left, 1)
     return is_valid(facts, left_over, SolverEffort.LINEAR) and is_valid(facts, at_least(under, 1), SolverEffort.PRODUCTS)
@@ -290,7 +290,7 @@ def vanishes(facts: Guard, coefficient: Extent, effort: SolverEffort = SolverEff
 
 
 def _cleared(extent: Size, under: Inverse) -> Extent:
-    """Multiply the extent by a power of the denominator of `under`, so that the reciprocal `under` no longer occurs."""
+    """Multiply the extent by a power of d that removes the reciprocal 1 / d. `under` is this reciprocal."""
     power = max(m.count(under) for m, _ in extent.terms)
     total: Extent = 0
     for monomial, coefficient in extent.terms:

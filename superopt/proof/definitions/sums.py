@@ -114,12 +114,12 @@ def single(*factors: Factor) -> Sum:
 
 
 def substitute_guard(guard: Guard, value: Lookup) -> Guard:
-    """Return the guard after the substitution `value`. Conditions that become true are dropped."""
+    """Apply a substitution to the guard. Conditions that become true are dropped."""
     return parts_of(conjunction(*(substitute_cond(c, value) for c in guard)))
 
 
 def substitute_summand(summand: Summand, value: Lookup) -> Summand:
-    """Return the summand after the substitution `value`. A bound index is renamed only if its value is a single symbol."""
+    """Apply a substitution to the summand. A bound index is renamed only if its new value is a single symbol."""
     return Summand(
         substitute(summand.coefficient, value),
         _indices(summand.bound, value),
@@ -129,12 +129,12 @@ def substitute_summand(summand: Summand, value: Lookup) -> Summand:
 
 
 def substitute_sum(value: Sum, lookup: Lookup) -> Sum:
-    """Return the sum after the substitution `lookup` in every summand."""
+    """Apply a substitution to every summand of the sum."""
     return tuple(substitute_summand(s, lookup) for s in value)
 
 
 def substitute_factor(factor: Factor, value: Lookup) -> Factor:
-    """Return the factor after the substitution `value`."""
+    """Apply a substitution to the factor."""
     match factor:
         case Read(name, indices):
             return Read(name, tuple(substitute(i, value) for i in indices))
@@ -233,7 +233,7 @@ def candidates_of(value: Sum) -> tuple[GuardedValue, ...]:
 
 
 def call_of_sums(function: str, *arguments: Sum) -> Sum:
-    """Return the value of a function of sums.
+    """Apply a function to one or more sums, and return the result as a sum.
 
     The functions `relu` and `larger` become a maximum. The reciprocal of a number is evaluated.
     """

@@ -1,11 +1,11 @@
 """Simplification of products that contain elements of constant tables.
 
 Tables that share an index are merged by summation over the index. A table of zeros and ones can become a condition on indices.
-Bilinear algorithms are proved in this way. For example, the Toom-Cook algorithm has three matrices. If these matrices are
-contracted over the index of the algorithm's multiplications, the result is a table with three indices: the positions in the
-data, the result and the weight. The table is 1 where the position in the data is the sum of the other two positions, and 0
-elsewhere. If this table is turned into a condition on the indices, the sum becomes a correlation. The table is computed in
-exact arithmetic, and all its numbers are checked.
+Bilinear algorithms are proved in this way. For example, the Toom-Cook algorithm has three matrices. One axis of each matrix
+numbers the multiplications of the algorithm. If the matrices are multiplied elementwise and summed over this axis, the result
+is a table with three indices: the positions in the data, the result and the weight. The table is 1 where the position in the
+data is the sum of the other two positions, and 0 elsewhere. If this table is turned into a condition on the indices, the sum
+becomes a correlation. The table is computed in exact arithmetic, and all its numbers are checked.
 """
 
 from __future__ import annotations

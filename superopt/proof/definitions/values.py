@@ -1,7 +1,8 @@
-"""Zero tests with Z3: is a value zero wherever other values have given signs?
+"""Tests with Z3 of whether a value is zero wherever certain other values are positive or non-negative.
 
 Values are polynomials in elements of tensors. A part of a value that is not a polynomial (a function of values, or a sum over
-an index) is treated as one unknown. Parts that differ only in names of bound indices or order are the same unknown.
+an index) is treated as one unknown. Two parts are the same unknown if they differ only in the names of bound indices or in the
+order of operands.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from superopt.proof.definitions.sums import Factor, Guard, Sum, Summand
 
 
 def zero_where(facts: Guard, told: Sequence[tuple[Sum, Sign]], value: Sum, notation: Normal) -> bool:
-    """Return whether `value` is zero wherever all pairs of a value and a sign in `told` are correct.
+    """Return whether `value` is zero wherever all statements in `told` hold.
 
-    False can also mean undecided.
+    A pair (v, sign) in `told` states that the sum v has this sign. The result False can also mean undecided.
     """
     question = _Question(facts, notation)
     left = question.sum(value)

@@ -78,10 +78,10 @@ class Laws:
         return self._grown[operators]
 
     def scope(self, position: int) -> Scope:
-        """Return the operators and the rules that the searches for a derivation of the rule at `position` may use.
+        """Return the limits of the searches for a derivation of the rule at `position`.
 
-        The result contains one pair for each search: a set of operators and the labels of rules. All other rules have no effect
-        on the searches.
+        The result contains one pair for each search: the operators that may occur, and the labels of the rules that contain
+        only these operators. All other rules have no effect on the searches.
         """
         own = {derivation_operators(subterms(*e.left, *e.right)) for e in self.rules[position].equations}
         return frozenset((allowed, self._within(allowed)) for allowed in map(self.grown, own))

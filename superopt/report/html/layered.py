@@ -77,7 +77,7 @@ def _turned(box: DrawnBox) -> DrawnBox:
 
 
 def _without_unread(nodes: Sequence[DrawnNode]) -> list[DrawnNode]:
-    """Return the nodes, without those values from outside the part that no node reads."""
+    """Return the nodes of a part without unused inputs. An unused input is a value from outside the part that no node reads."""
     read = {operand for node in nodes for operand in node.operands}
     kept = [place for place, node in enumerate(nodes) if node.operator or place in read]
     return _renumbered(nodes, {place: number for number, place in enumerate(kept)}, kept)

@@ -74,10 +74,15 @@ class PartFigure:
 
 @dataclass(frozen=True)
 class RewrittenPart:
-    """A part of the model that was rewritten, before and after, with the rules between them.
+    """A rewritten part of the model: the part before the rewrite, the part after the rewrite, and the rules that were applied.
 
-    `before_seconds` and `after_seconds` are predicted for a run of one copy. `saved` is predicted for all copies. `number` is
-    the number of the pass over the model, or 0 if there was only one pass.
+    Attributes:
+        number: The number of the pass that rewrote the part, or 0 if only one pass rewrote the model.
+        copies: The number of equal parts that were rewritten in the same way.
+        before_seconds: The predicted time of one copy before the rewrite.
+        after_seconds: The predicted time of one copy after the rewrite.
+        saved: The predicted seconds that the rewrites of all copies together save in a run of the model.
+        rules: The rules that were applied, each once.
     """
 
     title: str
@@ -134,13 +139,17 @@ class PageContent:
 
 
 def figure_of(part: DrawnPart) -> PartFigure:
-    """Return the figure of a part of a model, which is one side of a rewritten part."""
+    """Draw a part of a model from top to bottom and from left to right, and count the nodes of each operator."""
     operators = Counter(part.operators)
     return PartFigure(draw_part(part), draw_part(part, sideways=True), operators.total(), tuple(operators.most_common()))
 
 
 def used_rule(applied: AppliedRule, times: int, stored: StoredRule | None) -> UsedRule:
-    """Return the rule as a page shows it. `stored` is its entry in the rule store, or None if it has none."""
+    """Return an applied rule in the form that a page shows.
+
+    `times` is the number of steps that apply the rule. `stored` is the rule with its ledger entry from the rule store, or None
+    if the store does not contain the rule.
+    """
     text = (
         applied.text
         if len(applied.text) <= REPORT.max_page_rule_characters
@@ -204,5 +213,5 @@ def time_text(seconds: float) -> str:
 
 
 def change_text(before: float, after: float) -> str:
-    """Return two times as text, such as `2 ms → 1.5 ms`."""
+    """Return the change from the time `before` to the time `after` as text, such as `2 ms → 1.5 ms`."""
     return f"{time_text(before)} → {time_text(after)}"
