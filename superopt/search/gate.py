@@ -56,8 +56,8 @@ class Absorption:
             element may become non-finite on one side only.
         partial: whether finite values can make a result element non-finite on the right side only.
         changes: whether finite values can make a result element NaN or infinite on the left side, while the right side gives a
-            different value. The right side may give a finite value, the opposite infinity, or NaN instead of an infinity. If a
-            comparison reads the two values, its two results are finite and may differ.
+            different value. The right side may give a finite value, the opposite infinity, or NaN instead of an infinity. A
+            comparison operator that reads such a value gives a finite result, which may then differ between the two sides.
     """
 
     exposed: frozenset[tuple[str, str]]
@@ -159,8 +159,8 @@ class Gate:
     def rounds_otherwise(self, state: State) -> bool:
         """Return whether reordering a sum or product in the state may remove rounding that the floating-point mode preserves.
 
-        In the relaxed mode, this concerns sums of three or more terms such as `((s + y) - s) - y`, or `(x + c) - c` with a large
-        constant. In the precise mode, this concerns all sums and products of three or more terms.
+        In the relaxed mode, this concerns sums of three or more terms such as `((s + y) - s) - y`, or `(x + c) - c` with a
+        large constant. In the precise mode, this concerns all sums and products of three or more terms.
         """
         if self.mode is FpMode.PRECISE:
             computed = (term for term in subterms(*state) if not term.is_variable)

@@ -38,7 +38,8 @@ class Segment:
     Attributes:
         island: The nodes of the segment, as terms.
         form: The segment's terms over numbered variables. Segments that differ only in names have the same terms.
-        runs: How often the segment runs in one run of the model. In the body of a loop, this may be several times.
+        runs: The number of times that the segment runs in one run of the model. A segment in the body of a loop may run several
+            times.
     """
 
     island: Island
@@ -151,9 +152,9 @@ def relower(parts: Iterable[Segment], rules: Sequence[Rule], mode: FpMode = FpMo
     """Return, for each segment (part of a model), a search result whose terms are the segment's own terms.
 
     Applying the results to the model generates the nodes of the segments anew from these terms. A term is left out if a rule
-    proves that it equals one of its operands, as for `x + zeros`. Terms are kept if leaving them out would merge sums that must
-    keep their rounding. Segments with an unrolled recurrence are left out: zeros as the initial state would become a weight, and
-    the first step would then differ from the other steps.
+    proves that it equals one of its operands, as for `x + zeros`. The terms of a segment all stay if leaving some out would
+    merge sums that must keep their rounding. There is no result for a segment with an unrolled recurrence. If the initial state
+    of a recurrence is zero, it would become a weight, and the first step would then differ from the other steps.
     """
     known, found = RuleSet(rules), list[Gain]()
     for part in parts:
