@@ -23,6 +23,7 @@ from superopt.partial.judge import judge
 from superopt.partial.layout import Exchange, Fold, Grow, Layout, Step
 from superopt.partial.moves import layouts
 from superopt.partial.mutate import Mutant, Program, mutants, sketches
+from superopt.partial.source import single_source
 from superopt.policy import MUTANT
 from superopt.rules.rule import parse_rule
 
@@ -435,3 +436,10 @@ def test_a_thinned_sample_has_different_products(count: int) -> None:
     assert len(kept) == len({*kept.tolist()})
     assert count <= len(kept) <= count + 2
     assert (kept[0], kept[-1]) == (0, 39)
+
+
+def test_products_with_a_weight_of_one_element_are_as_many_as_products() -> None:
+    x, w = image(1, 1, 8, 8), weight(1, 1, 1, 1)
+    program = apply("reduce_sum", apply("conv", x, w, strides=(1, 1), pads=(0, 0, 0, 0), dilations=(1, 1), group=1), axes=(-1,))
+    sample = single_source(program, x, (w,)).probe(0)
+    assert sample.of.shape == sample.seen.shape

@@ -339,7 +339,7 @@ def flat(at: Coordinates, shape: Sequence[int]) -> Array:
     """Return the row-major positions of the coordinates `at` in a tensor of this shape."""
     found: Array = np.zeros(1, dtype=np.int64)
     for c, n in zip(at, shape, strict=True):
-        found = found * n + c if n > 1 else found
+        found = found * n + c
     return found
 
 
