@@ -109,8 +109,7 @@ def _scaled(program: Term, mutant: Term, unequal: Sequence[Box], seed: int) -> t
     """Return the term `mutant` multiplied by a piecewise constant tensor, and the boxes in which the product still differs from
     the program.
 
-    The mutant differs from the program in the boxes `unequal`. These boxes are divided into parts. If the program equals a
-    number times the mutant in a part, the mutant is multiplied by this number there. Elsewhere, the factor is 1.
+    The mutant differs from the program in the boxes `unequal`. These boxes are divided into parts. If the program equals the mutant times a constant in one of the parts, the factor is this constant in this part. Elsewhere, the factor is 1.
     """
     factors: dict[Fraction, list[Box]] = {}
     left: list[Box] = []

@@ -107,7 +107,7 @@ def _tests(program: Term, mutant: Term, tests: int | None) -> tuple[int, int]:
 
 @functools.lru_cache(maxsize=16)
 def _points(program: Term, tests: int, seed: int) -> Points:
-    """Return random inputs in `tests` prime fields, with cached values of the program."""
+    """Return random inputs in prime fields, with cached values of the program. The number of prime fields is `tests`."""
     return Points(program, PrimeFields(program_field_primes(tests)), seed)
 
 

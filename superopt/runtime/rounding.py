@@ -266,7 +266,7 @@ def _same(first: Array, second: Array) -> Array:
 
 
 def _noise(original: Array, nudged: Sequence[Array]) -> Array:
-    """Return the largest difference between each element of the original and the same element of the arrays in `nudged`.
+    """Return, for each element, the largest difference between the original and one of the arrays in `nudged`.
 
     Differences that are not finite count as 0.
     """

@@ -170,7 +170,7 @@ def _place(term: Term, rule: str, other: Term, estimate: Cost) -> AlgorithmSite:
 
 
 def _outermost(terms: Sequence[Term], among: frozenset[Term]) -> Iterator[Term]:
-    """Yield the outermost subterms of the terms that are in the set `among`.
+    """Yield the outermost subterms that are in the set `among`.
 
     A subterm is outermost if no term above it is in the set. A term that is itself in the set is its own outermost subterm.
     """

@@ -100,7 +100,7 @@ class Gate:
 
     @functools.cached_property
     def key(self) -> str:
-        """A text that differs between gates that may decide differently."""
+        """A key of the cache of results. Gates with equal keys permit the same matches."""
         return f"{self.mode} {self.strict} {self._signed_zeros} {self._relative} {sorted(self._variables.items())}"
 
     def permits(self, rule: Rule, match: Match) -> bool:

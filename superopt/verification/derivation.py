@@ -123,8 +123,8 @@ def check_weights(original: ModelSource, optimized: ModelSource, certificate: Ce
     place of a value that the original computes, unless `check_stored` compares the weight with this value.
 
     Raises:
-        CertificateError: A weight replaces a computed value, differs from the original's weight of the same name, differs from
-            its term, or lacks a term.
+        CertificateError: A weight replaces a computed value, or differs from the original's weight of the same name. Or a new
+            weight has no term, or a value that differs from its term.
     """
     before, after = Tensors(original), Tensors(optimized)
     results = {name for node in original.proto.graph.node for name in node.output}
@@ -264,8 +264,8 @@ class _Made:
 def _of_magnitudes(term: Term) -> Term:
     """Return the term with differences replaced by sums, and scale factors replaced by their magnitudes.
 
-    An evaluation of `term` adds numbers. An upper bound on the sum of their magnitudes is the value of the returned term on the
-    magnitudes of the variables.
+    The value of the returned term on the magnitudes of the variables is an upper bound on the sum of the magnitudes of the
+    summands of `term`.
     """
     done: dict[Term, Term] = {}
     for part in subterms(term):

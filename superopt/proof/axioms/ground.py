@@ -116,7 +116,7 @@ def _tensors(rule: Rule, given: Mapping[str, str], assumptions: Assumptions) -> 
 
 
 def _ranks(rule: Rule, given: Mapping[str, str], tensors: Mapping[str, Term]) -> tuple[tuple[str, int], ...]:
-    """Return pairs of a name in the axiom's `for` clause and the rank, axis or tuple length at which the axiom is used."""
+    """Return pairs (name in the axiom's `for` clause, rank, axis or tuple length at which the axiom is used)."""
     chosen: list[tuple[str, int]] = []
     for name, options in rule.statement.ranks:
         if name in tensors:
