@@ -109,7 +109,8 @@ def _scaled(program: Term, mutant: Term, unequal: Sequence[Box], seed: int) -> t
     """Return the term `mutant` multiplied by a piecewise constant tensor, and the boxes in which the product still differs from
     the program.
 
-    The mutant differs from the program in the boxes `unequal`. These boxes are divided into parts. If the program equals the mutant times a constant in one of the parts, the factor is this constant in this part. Elsewhere, the factor is 1.
+    The mutant differs from the program in the boxes `unequal`. These boxes are divided into parts. If the program equals the
+    mutant times a constant in one of the parts, the factor is this constant in this part. Elsewhere, the factor is 1.
     """
     factors: dict[Fraction, list[Box]] = {}
     left: list[Box] = []
