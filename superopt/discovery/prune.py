@@ -359,8 +359,9 @@ class KeptEqualities:
     def _equal(self, left: Term, right: Term, classes: Classes) -> bool:
         """Return whether the kept equalities imply that the terms are equal.
 
-        First, up to three equalities are applied at the roots of the terms, and the terms are compared by congruence. Then
-        normal forms are compared, before and after one equality is applied anywhere.
+        First, up to three equalities are applied at the roots of the terms, and the terms are compared by congruence. If this
+        fails, the normal forms of the two terms are compared, first as they are, and then after one equality has been applied
+        to one subterm.
         """
         goals = {classes.canonical(right)}
         around = [{classes.canonical(left)}]

@@ -35,8 +35,7 @@ def pair(
 
     `left` and `right` contain the nodes of the rule's two sides for several instances. An instance is a choice of sizes and
     attributes. An attribute of the left side that differs between instances becomes an attribute of the functions. If an
-    attribute of the right side differs between instances, some attribute of the left side must have the same value in each
-    instance.
+    attribute of the right side differs between instances, some attribute of the left side must equal it in every instance.
 
     If the rule cannot be written as a pair of functions, the reason is returned as text.
     """
