@@ -27,9 +27,9 @@ from superopt.search.ruleset import PaddingUndo, RuleSet
 def widened_states(start: State, rules: RuleSet) -> Iterator[tuple[State, tuple[Step, ...]]]:
     """Yield, for each possible axis, the state with padded tensors and the steps as a pair.
 
-    Tensors are padded along the axis to extents that suit kernels. An axis is possible if a stored rule says that slicing undoes padding along this axis. Axes along which nothing is padded
-    are left out. The first step leads to the padded state. The further steps only name the other rules that were used, and do
-    not change the state.
+    Tensors are padded along the axis to extents that suit kernels. An axis is possible if a stored rule says that slicing
+    undoes padding along this axis. Axes along which nothing is padded are left out. The first step leads to the padded state.
+    The further steps only name the other rules that were used, and do not change the state.
     """
     for undoing in rules.undoing():
         walk = _Walk(rules, undoing)
