@@ -18,6 +18,7 @@ from superopt.runtime.session import Device
 from superopt.search.apply import State, Step
 from superopt.search.backtracking import OUT_OF_TIME, Cost, SearchLimits, SearchResult
 from superopt.search.ruleset import RuleSet
+from superopt.search.search_log import SearchLog
 from superopt.search.segment_search import Batch, SegmentSearch, SegmentTask
 from superopt.search.segments import Gain, whole_islands
 from tests.models import model
@@ -29,7 +30,7 @@ class Noted(SegmentSearch):
     """A search that lists the stages that run. The stage `failing` raises an error."""
 
     def __init__(self, clock: Clock, mode: FpMode = FpMode.RELAXED, failing: str = "") -> None:
-        super().__init__([], clock, 17, [DimBinding({})], 1.0, mode=mode)
+        super().__init__([], clock, 17, [DimBinding({})], 1.0, allow_contrib=False, mode=mode, strict=False, log=SearchLog())
         self.stages: list[str] = []
         self.failing = failing
 

@@ -144,13 +144,12 @@ class SegmentSearch:
         sizings: Sequence[DimBinding],
         budget: float,
         *,
-        allow_contrib: bool = False,
-        mode: FpMode = FpMode.RELAXED,
-        strict: bool = False,
-        log: SearchLog | None = None,
+        allow_contrib: bool,
+        mode: FpMode,
+        strict: bool,
+        log: SearchLog,
     ) -> None:
-        self.mode, self.strict = mode, strict
-        self.log = log or SearchLog()
+        self.mode, self.strict, self.log = mode, strict, log
         mutants = [rule for rule in rules if rule.family == MUTANTS]
         algorithms = [rule for rule in rules if is_fast_algorithm_rule(rule)]
         apart = {rule.name for rule in (*algorithms, *mutants)}
