@@ -241,6 +241,7 @@ def test_a_rule_of_the_user_is_applied_and_certified(monkeypatch: pytest.MonkeyP
     flow = importlib.import_module("superopt.flows.optimize")
     monkeypatch.setattr("superopt.flows.prepare.load_rules", list)
     monkeypatch.setattr(flow, "relower", lambda *_: ())
+    monkeypatch.setattr("superopt.search.segment_search.recognized_rules", lambda *_: ())
     compare_as(monkeypatch, lambda _: measured(2.0))
     nodes = [helper.make_node("Relu", [a], [b]) for a, b in (("x", "a"), ("a", "b"), ("b", "y"))]
     source, target = tmp_path / "in.onnx", tmp_path / "out.onnx"
