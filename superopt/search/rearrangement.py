@@ -104,7 +104,7 @@ def _equal(term: Term, x: Term, targets: tuple[str, ...]) -> Term | None:
         return None
     arithmetic = _arithmetic(term)
     alike = next(kind for kind in (REARRANGING, SELECTING, AVERAGING, OPERATORS) if arithmetic <= kind)
-    for name in (name for name in targets if name in (alike if arithmetic else REARRANGING)):
+    for name in (name for name in targets if name in alike):
         for plain in _applications(name, x, term.shape, tuple(sizes[0].items())):
             try:
                 if all(_are_equal(own, _values(plain, x, at)) for own, at in zip(values, sizes, strict=True)):

@@ -101,7 +101,8 @@ class StepReplay:
             return f"step {step.rule} does not replace terms of the segment"
         if step.rule.startswith(PARTLY):
             return _mutant_refusal(step, gate)
-        if {*_pairs(step)} <= {*rearrangements(state, gate).get(step.rule, {}).items()}:
+        recognized = step.roots and recognized_operator(step.rule) is not None
+        if recognized and {*_pairs(step)} <= {*rearrangements(state, gate).get(step.rule, {}).items()}:
             return ""
         found = self._rules_of(step, state)
         if not found:

@@ -81,11 +81,6 @@ def reroll_recurrences(start: State, rules: RuleSet) -> tuple[State, tuple[Step,
     return state, tuple(steps)
 
 
-def may_have_recurrence(state: State) -> bool:
-    """Return whether the state has enough nonlinear operators for several steps of a recurrence. This is a quick test."""
-    return any(map(_occurs_in(state), recurrences()))
-
-
 def _taken(state: State, name: str, wanted: Mapping[Term, Term]) -> tuple[State, Step] | None:
     """Return the state with the replacements `wanted`, and the step to that state.
 

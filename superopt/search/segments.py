@@ -22,7 +22,7 @@ from superopt.search.backtracking import SearchResult
 from superopt.search.canonical import Canonical, canonical
 from superopt.search.gate import Gate
 from superopt.search.partition import windows
-from superopt.search.reroll import may_have_recurrence, reroll_recurrences
+from superopt.search.reroll import reroll_recurrences
 from superopt.search.ruleset import RuleSet
 from superopt.search.schedule import states
 from superopt.search.vanish import remove_vanishing
@@ -160,9 +160,10 @@ def relower(parts: Iterable[Segment], rules: Sequence[Rule], mode: FpMode = FpMo
     for part in parts:
         try:
             gate = gate_of([part], mode)
-            if may_have_recurrence(part.state) and reroll_recurrences(part.state, known.gated(gate))[1]:
+            gated = known.gated(gate)
+            if reroll_recurrences(part.state, gated)[1]:
                 continue
-            state, steps = remove_vanishing(part.state, known.gated(gate))
+            state, steps = remove_vanishing(part.state, gated)
             if steps and gate.rounds_otherwise(state):
                 state, steps = part.state, ()
         except Exception as error:  # noqa: BLE001
