@@ -18,7 +18,7 @@ from superopt.speclib.recurrence import (
     first_state,
     is_plain,
     operands_of,
-    outputs_of,
+    recurrence_outputs,
     shape_of,
     stacked,
     written,
@@ -55,7 +55,7 @@ def lift(node: Node) -> tuple[Term, ...] | None:
     both = apply("add", *(apply("slice", part, axis=0, start=0, stop=gates) for part in (of_input, of_state)))
     rest = [apply("slice", part, axis=0, start=gates, stop=part.sizes[0]) for part in (of_input, of_state)]
     biases = apply("concat", both, apply("concat", *rest, axis=0), axis=0)
-    return outputs_of(node, apply("gru", *operands_of(node), biases, first_state(node, 5)))
+    return recurrence_outputs(node, apply("gru", *operands_of(node), biases, first_state(node, 5)))
 
 
 def lower(term: Term, emit: Emit) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from superopt.algebra.index import Real, Tensor, require
 from superopt.algebra.operators import Emit, Node, apply, fraction_of
 from superopt.algebra.terms import Term
-from superopt.speclib.affine import affine, axis_of, positive, rows, split
+from superopt.speclib.affine import affine, normalization_bias_axis, positive, rows, split_factor
 from superopt.speclib.composite import composed
 
 ONNX = "InstanceNormalization"
@@ -40,7 +40,7 @@ def lower(term: Term, emit: Emit) -> str:
 
 
 def bias_axis(host: Term) -> int | None:
-    return axis_of(host, "instance_norm", -3)
+    return normalization_bias_axis(host, "instance_norm", -3)
 
 
 def factor_axis(host: Term) -> int | None:
@@ -52,7 +52,7 @@ def lower_scaled(host: Term, factor: Term, emit: Emit) -> str:
 
 
 def lower_biased(host: Term, bias: Term, emit: Emit) -> str:
-    x, factor = split(host, "instance_norm", -3) or (host, None)
+    x, factor = split_factor(host, "instance_norm", -3) or (host, None)
     return _in_one_node(x, factor, bias, emit)
 
 

@@ -12,7 +12,7 @@ from math import prod
 from superopt.algebra.index import Real, Tensor, require
 from superopt.algebra.operators import Emit, Node, apply, fraction_of
 from superopt.algebra.terms import Term
-from superopt.speclib.affine import affine, applied, axis_of, positive, rows, split
+from superopt.speclib.affine import affine, applied, normalization_bias_axis, positive, rows, split_factor
 from superopt.speclib.composite import composed
 
 ONNX = "LayerNormalization"
@@ -58,7 +58,7 @@ def lower(term: Term, emit: Emit) -> str:
 
 
 def bias_axis(host: Term) -> int | None:
-    return axis_of(host, "layer_norm", -1)
+    return normalization_bias_axis(host, "layer_norm", -1)
 
 
 def factor_axis(host: Term) -> int | None:
@@ -70,7 +70,7 @@ def lower_scaled(host: Term, factor: Term, emit: Emit) -> str:
 
 
 def lower_biased(host: Term, bias: Term, emit: Emit) -> str:
-    x, factor = split(host, "layer_norm", -1) or (host, apply("ones", shape=host.shape[-1:]))
+    x, factor = split_factor(host, "layer_norm", -1) or (host, apply("ones", shape=host.shape[-1:]))
     if emit.opset < 17:
         return applied(x, factor if x is not host else None, bias, -1, emit)
     return _in_one_node(x, factor, bias, emit)

@@ -17,7 +17,7 @@ from superopt.speclib.recurrence import (
     first_state,
     is_plain,
     operands_of,
-    outputs_of,
+    recurrence_outputs,
     shape_of,
     stacked,
     written,
@@ -53,7 +53,7 @@ def lift(node: Node) -> tuple[Term, ...] | None:
     if not is_plain(node, ACTIVATIONS):
         return None
     operands = *operands_of(node), apply("add", *biases_of(node)), first_state(node, 5), first_state(node, 6)
-    return outputs_of(node, apply("lstm", *operands), apply("lstm_cell", *operands))
+    return recurrence_outputs(node, apply("lstm", *operands), apply("lstm_cell", *operands))
 
 
 def lower(term: Term, emit: Emit) -> str:

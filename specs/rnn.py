@@ -16,7 +16,7 @@ from superopt.speclib.recurrence import (
     first_state,
     is_plain,
     operands_of,
-    outputs_of,
+    recurrence_outputs,
     shape_of,
     stacked,
     written,
@@ -45,7 +45,7 @@ def unrolled(*operands: Term) -> Term:
 def lift(node: Node) -> tuple[Term, ...] | None:
     if not is_plain(node, ("tanh",)):
         return None
-    return outputs_of(node, apply("rnn", *operands_of(node), apply("add", *biases_of(node)), first_state(node, 5)))
+    return recurrence_outputs(node, apply("rnn", *operands_of(node), apply("add", *biases_of(node)), first_state(node, 5)))
 
 
 def lower(term: Term, emit: Emit) -> str:

@@ -10,9 +10,9 @@ import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from superopt.errors import CheckFailedError
-from superopt.runtime.adversarial import adversarial_values, images
+from superopt.runtime.adversarial import adversarial_values, image_inputs
 from superopt.runtime.bounds import integer_constants, number_inputs
-from superopt.runtime.check import CheckSettings, check, check_all
+from superopt.runtime.check import CheckSettings, check_all, check_candidate
 from superopt.runtime.input_source import DRAWN
 from superopt.runtime.reference import Reference
 from superopt.runtime.session import Array, Device, Port
@@ -47,9 +47,9 @@ def model(
 
 
 def refuses(original: ModelProto, candidate: ModelProto, match: str, sizes: Mapping[str, int] | None = None) -> None:
-    check(original, original, CPU, sizes=sizes, seconds=60)
+    check_candidate(original, original, CPU, sizes=sizes, seconds=60)
     with pytest.raises(CheckFailedError, match=match):
-        check(original, candidate, CPU, sizes=sizes, seconds=60)
+        check_candidate(original, candidate, CPU, sizes=sizes, seconds=60)
 
 
 # Sizes
@@ -59,6 +59,7 @@ def length(axis: int = 0) -> list[NodeProto]:
     return [node("Shape", ["x"], ["shape"]), node("Gather", ["shape", "axis"], ["n"])]
 
 
+@pytest.mark.slow
 def test_pads_that_depend_on_the_parity_of_a_size_are_not_constants() -> None:
     kernel = {"k": weight(8, 4, 3, 3)}
 
@@ -85,6 +86,7 @@ def test_a_length_that_is_padded_to_a_multiple_is_padded() -> None:
     refuses(padded, model([node("Identity", ["x"], ["y"])], {"x": ["N", 4]}), "became", {"N": 64})
 
 
+@pytest.mark.slow
 def test_a_slice_that_a_long_sequence_alone_reaches_stays() -> None:
     nodes = [node("Slice", ["x", "zero", "end", "zero"], ["cut"]), node("MatMul", ["cut", "w"], ["y"])]
     weights = {"zero": [0], "w": weight(8, 8)}
@@ -93,6 +95,7 @@ def test_a_slice_that_a_long_sequence_alone_reaches_stays() -> None:
         refuses(model(nodes, {"x": ["N", 8]}, weights=weights | {"end": [end]}), whole, "became", {"N": 8})
 
 
+@pytest.mark.slow
 def test_a_condition_on_a_size_is_no_constant() -> None:
     nodes = [
         *length(),
@@ -106,6 +109,7 @@ def test_a_condition_on_a_size_is_no_constant() -> None:
     refuses(original, model([node("Identity", ["x"], ["y"])], {"x": ["N", 4]}), "off by", {"N": 1000})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["?", "-1", "None", "unk__17", "", None])
 def test_unnamed_dimensions_are_unequal(name: str | None) -> None:
     shape: Shape = [1, 2, name, name]
@@ -117,7 +121,7 @@ def test_unnamed_dimensions_are_unequal(name: str | None) -> None:
     refuses(transposed, swapped, "became|cannot run", {"x[2]": 16, "x[3]": 16})
     square: dict[str, Shape] = {"x": [1, 2, "n", "n"]}
     named = [model(list(m.graph.node), square) for m in (transposed, swapped)]
-    check(named[0], named[1], CPU, sizes={"n": 16})
+    check_candidate(named[0], named[1], CPU, sizes={"n": 16})
 
 
 def test_sizes_where_the_original_does_not_run_are_left_out() -> None:
@@ -125,7 +129,7 @@ def test_sizes_where_the_original_does_not_run_are_left_out() -> None:
     turned = [node("Relu", ["x"], ["r"]), node("Reshape", ["r", "pairs"], ["y"])]
     inputs: dict[str, Shape] = {"x": ["N", 3]}
     weights = {"pairs": [-1, 2, 3]}
-    found = check(model(pairs, inputs, weights=weights), model(turned, inputs, weights=weights), CPU, sizes={"N": 6})
+    found = check_candidate(model(pairs, inputs, weights=weights), model(turned, inputs, weights=weights), CPU, sizes={"N": 6})
     assert any("N=4" in name for name in found.inputs)
     assert not any("N=7" in name for name in found.inputs)
     assert any("sizes at which the original does not run" in name for name in found.left_out)
@@ -135,7 +139,7 @@ def test_dimensions_of_which_one_is_a_sum_over_another_grow_together() -> None:
     inputs: dict[str, Shape] = {"x": ["past", 4], "new": ["length", 4], "total": ["all", 4]}
     joined = [node("Concat", ["x", "new"], ["c"], axis=0), node("Add", ["c", "total"], ["y"])]
     sizes = {"past": 5, "length": 3, "all": 8}
-    found = check(model(joined, inputs), model(joined, inputs), CPU, sizes=sizes)
+    found = check_candidate(model(joined, inputs), model(joined, inputs), CPU, sizes=sizes)
     assert {"random (past=6, length=3, all=9)", "random (past=5, length=4, all=9)"} < {*found.inputs}
 
 
@@ -219,10 +223,10 @@ def test_a_mask_that_swallows_a_term_is_refused() -> None:
         node("Add", ["d", "z"], ["o"]),
     ]  # fmt: skip
     swallowed = [node("Min", ["y", "x"], ["m"]), node("Sub", ["z", "m"], ["d"]), node("Add", ["d", "x"], ["o"])]
-    check(binary(*whole), binary(*whole), CPU)
+    check_candidate(binary(*whole), binary(*whole), CPU)
     refuses(binary(*whole), binary(*swallowed), "masked|inf")
     with pytest.raises(CheckFailedError, match="inf"):
-        check(binary(*whole), binary(*lost), CPU)
+        check_candidate(binary(*whole), binary(*lost), CPU)
 
 
 def test_rounding_on_purpose_stays() -> None:
@@ -232,10 +236,10 @@ def test_rounding_on_purpose_stays() -> None:
     plain, rounded = (binary(node(kind, ["x"], ["o"]), inputs="x") for kind in ("Identity", "Round"))
     refuses(magic, plain, "rounds on purpose")
     with pytest.raises(CheckFailedError, match="rounds on purpose"):
-        check(magic, plain, CPU, CheckSettings(adversarial=False))
-    check(magic, rounded, CPU, CheckSettings(adversarial=False))
+        check_candidate(magic, plain, CPU, CheckSettings(adversarial=False))
+    check_candidate(magic, rounded, CPU, CheckSettings(adversarial=False))
     with pytest.raises(CheckFailedError, match="off by"):
-        check(rounded, plain, CPU, CheckSettings(adversarial=False))
+        check_candidate(rounded, plain, CPU, CheckSettings(adversarial=False))
 
 
 def test_the_low_part_of_a_sum_is_not_nothing() -> None:
@@ -246,7 +250,7 @@ def test_the_low_part_of_a_sum_is_not_nothing() -> None:
     ]  # fmt: skip
     nothing = [node("Sub", ["y", "y"], ["n"]), node("Mul", ["n", "x"], ["o"])]
     with pytest.raises(CheckFailedError, match="rounds on purpose"):
-        check(binary(*low, inputs="xy"), binary(*nothing, inputs="xy"), CPU, CheckSettings(adversarial=False))
+        check_candidate(binary(*low, inputs="xy"), binary(*nothing, inputs="xy"), CPU, CheckSettings(adversarial=False))
 
 
 def test_what_overflows_on_the_way_is_refused() -> None:
@@ -261,7 +265,9 @@ def test_what_overflows_on_the_way_is_refused() -> None:
     once = [node("Mul", ["x", "y"], ["p"]), node("Div", ["z", "p"], ["o"])]
     refuses(binary(*divided), binary(*once), "huge|tiny")
     bounded = [node("Sigmoid", [n], [f"{n}a"]) for n in "xy"] + [node("Add", [f"{n}a", "e"], [f"{n}b"]) for n in "xy"]
-    check(binary(*bounded, *logs, weights=small, inputs="xy"), binary(*bounded, *product, weights=small, inputs="xy"), CPU)
+    check_candidate(
+        binary(*bounded, *logs, weights=small, inputs="xy"), binary(*bounded, *product, weights=small, inputs="xy"), CPU
+    )
 
 
 def test_nothing_is_asked_of_what_overflows_in_the_original() -> None:
@@ -277,10 +283,10 @@ def test_nothing_is_asked_of_what_overflows_in_the_original() -> None:
     inverse = [node("Div", ["one", "q"], ["i"]), node("Add", ["i", "one"], ["d"]), node("Div", ["one", "d"], ["v"])]
     direct = [node("Add", ["q", "one"], ["d"]), node("Div", ["q", "d"], ["v"])]
     for end in (node("Identity", ["n"], ["o"]), node("QuickGelu", ["n"], ["o"], domain="com.microsoft")):
-        check(share(*inverse, end=end), share(*direct, end=end), CPU)
+        check_candidate(share(*inverse, end=end), share(*direct, end=end), CPU)
         wrong = [*direct[:1], node("Div", ["one", "d"], ["v"])]
         with pytest.raises(CheckFailedError, match="random inputs"):
-            check(share(*inverse, end=end), share(*wrong, end=end), CPU)
+            check_candidate(share(*inverse, end=end), share(*wrong, end=end), CPU)
 
 
 def test_one_infinity_is_not_a_row_of_nan() -> None:
@@ -302,7 +308,7 @@ def test_a_guarded_division_stays_guarded() -> None:
         return [node("Where", ["mask", "x", "zero"], ["s"]), node("Div", ["s", by], ["o"])]
 
     refuses(masked(*guarded("count")), masked(*bare("count")), "nan instead of 0")
-    check(masked(*guarded("two")), masked(*bare("two")), CPU)
+    check_candidate(masked(*guarded("two")), masked(*bare("two")), CPU)
 
 
 def test_an_error_in_a_small_row_is_not_hidden_by_a_large_one() -> None:
@@ -313,9 +319,10 @@ def test_an_error_in_a_small_row_is_not_hidden_by_a_large_one() -> None:
         return model(nodes, {"x": [2, 64]}, weights={"s": sizes * np.array(wrong).reshape(2, 1)})
 
     refuses(rows(1, 1), rows(1, 1.001), r"at \[1, \d+\]")
-    check(rows(1, 1), rows(1, 1 + 2**-21), CPU)
+    check_candidate(rows(1, 1), rows(1, 1 + 2**-21), CPU)
 
 
+@pytest.mark.slow
 def test_sums_in_another_order_pass_on_all_values() -> None:
     parts = {f"w{i}": weight(64, 48) * (i + 1) for i in range(3)}
     nodes = [node("MatMul", ["x", name], [f"m{name}"]) for name in parts]
@@ -324,7 +331,7 @@ def test_sums_in_another_order_pass_on_all_values() -> None:
     for end in ("Softmax", "Relu", "Tanh"):
         apart[-1], merged[-1] = node(end, ["s"], ["y"]), node(end, ["s"], ["y"])
         whole = model(merged, {"x": ["N", 64]}, weights={"w": sum(parts.values())})
-        check(model(apart, {"x": ["N", 64]}, weights=parts), whole, CPU, sizes={"N": 32})
+        check_candidate(model(apart, {"x": ["N", 64]}, weights=parts), whole, CPU, sizes={"N": 32})
 
 
 def test_normalization_of_constant_rows_passes_in_another_form() -> None:
@@ -338,13 +345,13 @@ def test_normalization_of_constant_rows_passes_in_another_form() -> None:
         node("Add", ["k", "b"], ["y"]),
     ]
     fused = [node("LayerNormalization", ["x", "g", "b"], ["y"], epsilon=1e-5)]
-    check(model(nodes, {"x": [8, 32]}, weights=weights), model(fused, {"x": [8, 32]}, weights=weights), CPU)
+    check_candidate(model(nodes, {"x": [8, 32]}, weights=weights), model(fused, {"x": [8, 32]}, weights=weights), CPU)
 
 
 def test_a_tile_may_hold_an_infinity_of_its_image_but_not_another() -> None:
     kernel = {"k": weight(4, 4, 3, 3), "d": np.diag(weight(24))}
     proto = model([node("Conv", ["x", "k"], ["y"], pads=[1, 1, 1, 1])], {"x": [1, 4, 24, 24]}, weights=kernel)
-    assert images(proto) == {"x"}
+    assert image_inputs(proto) == {"x"}
     x = weight(1, 4, 24, 24)
     x[0, 1, 12, 12] = np.inf
     plain, tiled = (np.asarray(Reference(proto, tiles=tiles).run({"x": x})[0]) for tiles in (False, True))
@@ -363,9 +370,11 @@ def test_branches_merged_by_identity_kernels_and_enlarged_ones_pass() -> None:
     branches = [node("Conv", ["x", "a"], ["p"], pads=[1] * 4), node("Conv", ["x", "b"], ["q"])]
     merged = node("Conv", ["x", "w"], ["y"], pads=[1] * 4)
     residual = model([*branches, node("Sum", ["p", "q", "x"], ["y"])], image, weights={"a": wide, "b": narrow})
-    check(residual, model([merged], image, weights={"w": wide + enlarged + identity}), CPU, sizes={"H": 24, "W": 24})
+    check_candidate(residual, model([merged], image, weights={"w": wide + enlarged + identity}), CPU, sizes={"H": 24, "W": 24})
     beside = model([*branches, node("Concat", ["p", "q"], ["y"], axis=1)], image, weights={"a": wide, "b": narrow})
-    check(beside, model([merged], image, weights={"w": np.concatenate([wide, enlarged])}), CPU, sizes={"H": 24, "W": 24})
+    check_candidate(
+        beside, model([merged], image, weights={"w": np.concatenate([wide, enlarged])}), CPU, sizes={"H": 24, "W": 24}
+    )
 
 
 def test_values_are_a_function_of_the_seed_and_hold_what_they_say() -> None:
@@ -433,4 +442,4 @@ def test_numbers_that_few_integers_show_are_checked() -> None:
         proto.graph.output[0].type.tensor_type.elem_type = TensorProto.FLOAT16
         protos.append(proto)
     with pytest.raises(CheckFailedError, match="integers up to 1000"):
-        check(protos[0], protos[1], CPU)
+        check_candidate(protos[0], protos[1], CPU)

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from superopt.algebra.dim_binding import dimension
 from superopt.algebra.operators import apply
 from superopt.algebra.terms import Term, subterms, variable
+from superopt.model.image_blocks import rewrite_block_transpose
 from superopt.model.lower import lower
 from superopt.protobuf.nodes import lowered_model_proto
 from superopt.runtime.session import Device, Session
-from superopt.speclib.image_blocks import blocked
 from tests.operator_cases import evaluated
 
 pytestmark = pytest.mark.slow
@@ -48,7 +48,7 @@ def kinds(term: Term) -> set[str]:
     ],
 )
 def test_moves_of_square_blocks_are_told(shape: tuple[int, ...], perm: tuple[int, ...], op: str) -> None:
-    found = blocked(moved(shape, perm))
+    found = rewrite_block_transpose(moved(shape, perm))
     assert (found is None) if not op else (found is not None and kinds(found) == {op})
 
 
@@ -74,7 +74,7 @@ def moves(draw: st.DrawFn) -> Term:
 
 @given(moves())
 def test_what_is_told_is_the_same_move(term: Term) -> None:
-    found = blocked(term)
+    found = rewrite_block_transpose(term)
     if found is not None:
         feeds = {"x": np.arange(math.prod(term.sizes), dtype=np.float32).reshape(1, -1)}
         one, other = evaluated(feeds, found, term)

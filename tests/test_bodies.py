@@ -14,9 +14,9 @@ from superopt.model.bodies import TOP, Scope, control_flow_graphs, count_body_ru
 from superopt.model.islands import Chart, Island
 from superopt.model.load import load
 from superopt.model.splice import Replacement, require_valid, splice
-from superopt.runtime.check import check
+from superopt.runtime.check import check_candidate
 from superopt.runtime.session import Device, Session
-from superopt.search.segments import running_islands, segments
+from superopt.search.segments import searchable_islands, segments
 from tests.models import weight
 
 CPU = Device()
@@ -82,7 +82,7 @@ def respliced(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def require_same(before: onnx.ModelProto, after: onnx.ModelProto) -> None:
-    check(before, after, CPU)
+    check_candidate(before, after, CPU)
 
 
 def names(graph: GraphProto) -> list[str]:
@@ -187,7 +187,7 @@ def test_a_segment_counts_as_often_as_its_body_runs_and_one_that_never_runs_is_l
     chart = Chart(load(proto).model)
     assert {p.island.scope: p.runs for p in segments(chart, counted)} == counted
     never = dict.fromkeys(counted, 0.0)
-    assert running_islands(chart, never) == []
+    assert searchable_islands(chart, never) == []
 
 
 def test_new_names_are_unlike_those_in_bodies() -> None:
@@ -242,7 +242,7 @@ def test_bodies_of_models_with_open_dimensions_read_known_values() -> None:
         splice(model_before, [Replacement(i.outputs, i.dtype, i.conditions, i.sizings, i.scope) for i in parts])
     )
     for rows in (1, 6):
-        check(before, after, CPU, sizes={"rows": rows})
+        check_candidate(before, after, CPU, sizes={"rows": rows})
 
 
 def test_new_names_are_not_those_of_unused_inputs_and_weights() -> None:

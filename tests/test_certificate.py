@@ -36,7 +36,7 @@ from superopt.search.record import steps_recorded, steps_restored
 from superopt.search.roofline import CPU, estimate_seconds
 from superopt.search.ruleset import RuleSet
 from superopt.search.widen import widened_states
-from superopt.verification.arrays import NUMPY, UndecidedError, apply_operator, evaluate_certificate_terms
+from superopt.verification.arrays import NUMPY, UndecidedError, apply_certificate_operator, evaluate_certificate_terms
 from superopt.verification.certificates import Certificate, CertifiedStep, Pass, Rewrite, RewrittenNodes, parse_certificate
 from superopt.verification.contents import content_digest
 from superopt.verification.derivation import check_nodes, check_weights
@@ -504,7 +504,7 @@ def test_numpy_computes_what_the_definition_says(name: str) -> None:
             expected = evaluate_operator(name, (expected, array), {}, Floats())
     else:
         expected = evaluate_operator(name, tuple(arrays), dict(term.attributes), Floats())
-    np.testing.assert_allclose(apply_operator(name, arrays, attributes), expected, rtol=1e-12)
+    np.testing.assert_allclose(apply_certificate_operator(name, arrays, attributes), expected, rtol=1e-12)
 
 
 def test_elements_are_compared_with_those_beside_them() -> None:

@@ -20,7 +20,7 @@ from superopt.errors import CheckFailedError, InvalidModelError, ProviderError, 
 from superopt.policy import CHECK
 from superopt.protobuf.stored import StoredModel
 from superopt.runtime.bounds import index_bounds
-from superopt.runtime.check import CheckSettings, _Bench, check
+from superopt.runtime.check import CheckSettings, _Bench, check_candidate
 from superopt.runtime.input_source import DRAWN
 from superopt.runtime.reference import NoReferenceError, Reference
 from superopt.runtime.rounding import ELSEWHERE, OutputPair
@@ -175,17 +175,21 @@ def linear(w: Array, *, output: str = "y", extra: Sequence[NodeProto] = ()) -> M
 
 def test_what_is_infinite_in_both_agrees() -> None:
     logarithm = model([helper.make_node("Relu", ["x"], ["p"]), helper.make_node("Log", ["p"], ["y"])], {"x": (64,)}, ["y"])
-    assert check(logarithm, logarithm, CPU).candidate_error < 1e-5
+    assert check_candidate(logarithm, logarithm, CPU).candidate_error < 1e-5
 
 
 def test_a_model_agrees_with_itself_on_all_inputs() -> None:
     w = weight(64, 32)
-    found = check(linear(w), linear(w), CPU, seconds=60)
+    found = check_candidate(linear(w), linear(w), CPU, seconds=60)
     assert found.reference == "float64"
     assert found.inputs[:4] == ("random", "zero", "masked", "one infinity in x")
     assert found.inputs[-5:] == ("large", "negative", "tiny", "one", "random again")
     assert {"huge", "mixed", "tiny magnitudes", "constant rows", "lowest", "denormal", "-inf in x"} < {*found.inputs}
-    assert check(linear(w), linear(w), CPU, CheckSettings(adversarial=False)).inputs == ("random", "zero", *found.inputs[-5:])
+    assert check_candidate(linear(w), linear(w), CPU, CheckSettings(adversarial=False)).inputs == (
+        "random",
+        "zero",
+        *found.inputs[-5:],
+    )
     assert found.left_out == ()
     assert found.original_error == found.candidate_error < 1e-5
 
@@ -198,7 +202,7 @@ def test_rounding_of_another_order_is_accepted() -> None:
         helper.make_node("MatMul", ["q", "v"], ["b"]),
         helper.make_node("Add", ["a", "b"], ["y"]),
     ]
-    check(linear(w), model(halves, {"x": (4, 64)}, ["y"], {"u": w[:32], "v": w[32:]}), CPU)
+    check_candidate(linear(w), model(halves, {"x": (4, 64)}, ["y"], {"u": w[:32], "v": w[32:]}), CPU)
 
 
 @pytest.mark.parametrize("size", [1e-4, 1e-1])
@@ -207,7 +211,7 @@ def test_wrong_values_are_refused(size: float) -> None:
     wrong = w.copy()
     wrong[5, 7] += np.float32(size) * np.abs(w).max() * 10
     with pytest.raises(CheckFailedError, match="off by"):
-        check(linear(w), linear(wrong), CPU)
+        check_candidate(linear(w), linear(wrong), CPU)
 
 
 def test_an_error_of_ten_units_in_the_last_place_is_accepted_and_of_forty_refused() -> None:
@@ -216,11 +220,11 @@ def test_an_error_of_ten_units_in_the_last_place_is_accepted_and_of_forty_refuse
     def off(units: float) -> ModelProto:
         return linear(w * np.float32(1 + units * np.finfo(np.float32).eps))
 
-    assert check(linear(w), off(10), CPU).candidate_error > 0
+    assert check_candidate(linear(w), off(10), CPU).candidate_error > 0
     with pytest.raises(
         CheckFailedError, match=r"on all inputs together: the candidate is off by .* where the original is off by"
     ):
-        check(linear(w), off(40), CPU)
+        check_candidate(linear(w), off(40), CPU)
 
 
 def cancelled(seed: int, parts: int, scale: float = 1.0) -> ModelProto:
@@ -259,12 +263,12 @@ def test_sizes_are_not_rounded_with_the_values() -> None:
         return model(nodes, {"x": (1, 1, 2, 2)}, ["y"], weights)
 
     with pytest.raises(CheckFailedError, match="off by"):
-        check(doubled(1.0), doubled(1.001), CPU)
+        check_candidate(doubled(1.0), doubled(1.001), CPU)
 
 
 def passes(original: ModelProto, candidate: ModelProto) -> bool:
     try:
-        return check(original, candidate, CPU, seconds=60).candidate_error > 0
+        return check_candidate(original, candidate, CPU, seconds=60).candidate_error > 0
     except CheckFailedError:
         return False
 
@@ -272,7 +276,7 @@ def passes(original: ModelProto, candidate: ModelProto) -> bool:
 def test_half_precision_weights_are_refused() -> None:
     w = weight(64, 32)
     with pytest.raises(CheckFailedError, match="float64"):
-        check(linear(w), linear(w.astype(np.float16).astype(np.float32)), CPU)
+        check_candidate(linear(w), linear(w.astype(np.float16).astype(np.float32)), CPU)
 
 
 def test_what_only_an_edge_input_shows_is_refused() -> None:
@@ -281,9 +285,9 @@ def test_what_only_an_edge_input_shows_is_refused() -> None:
         "low": np.array(0, np.float32), "high": np.array(100, np.float32),
     })  # fmt: skip
     with pytest.raises(CheckFailedError, match="huge inputs"):
-        check(plain, bounded, CPU)
+        check_candidate(plain, bounded, CPU)
     with pytest.raises(CheckFailedError, match="large inputs"):
-        check(plain, bounded, CPU, CheckSettings(adversarial=False))
+        check_candidate(plain, bounded, CPU, CheckSettings(adversarial=False))
 
 
 def test_nan_where_the_original_has_none_is_refused() -> None:
@@ -292,7 +296,7 @@ def test_nan_where_the_original_has_none_is_refused() -> None:
         [helper.make_node("Mul", ["x", "x"], ["s"]), helper.make_node("Div", ["s", "x"], ["y"])], {"x": (8,)}, ["y"]
     )
     with pytest.raises(CheckFailedError, match="nan instead of 0"):
-        check(same, divided, CPU)
+        check_candidate(same, divided, CPU)
 
 
 def test_rounding_may_decide_what_is_not_finite() -> None:
@@ -340,9 +344,9 @@ def test_a_logarithm_of_joined_tensors_does_not_have_the_same_bits() -> None:
     split = model([*parts, *logs, helper.make_node("Concat", ["log_x", "log_z"], ["y"], axis=0)], inputs, ["y"])
     join = helper.make_node("Concat", ["exp_x", "exp_z"], ["e"], axis=0)
     joined = model([*parts, join, helper.make_node("Log", ["e"], ["y"])], inputs, ["y"])
-    check(split, joined, CPU)
+    check_candidate(split, joined, CPU)
     with pytest.raises(CheckFailedError, match="same bits"):
-        check(split, joined, CPU, CheckSettings(identical=True))
+        check_candidate(split, joined, CPU, CheckSettings(identical=True))
 
 
 def test_an_operator_of_onnx_runtime_in_float16_has_a_reference_in_float32() -> None:
@@ -369,38 +373,42 @@ def test_an_operator_of_onnx_runtime_in_float16_has_a_reference_in_float32() -> 
 def test_another_interface_is_refused() -> None:
     w = weight(8, 8)
     with pytest.raises(CheckFailedError, match="outputs differ"):
-        check(linear(w), linear(w, output="z"), CPU)
+        check_candidate(linear(w), linear(w, output="z"), CPU)
     with pytest.raises(CheckFailedError, match="inputs differ"):
-        check(linear(w), linear(weight(16, 8)), CPU)
+        check_candidate(linear(w), linear(weight(16, 8)), CPU)
     reshaped = linear(w, extra=[helper.make_node("Transpose", ["y"], ["t"])])
     reshaped.graph.node[0].output[0], reshaped.graph.node[1].input[0], reshaped.graph.node[1].output[0] = "t", "t", "y"
     with pytest.raises(CheckFailedError, match="became"):
-        check(linear(w), reshaped, CPU)
+        check_candidate(linear(w), reshaped, CPU)
 
 
 def test_without_a_float64_run_the_models_are_compared_directly() -> None:
     domains = [("", 18), ("com.microsoft", 1)]
     gelu = model([helper.make_node("Gelu", ["x"], ["y"], domain="com.microsoft")], {"x": (64,)}, ["y"], domains=domains)
-    found = check(gelu, gelu, CPU)
+    found = check_candidate(gelu, gelu, CPU)
     assert found.reference.startswith("original (")
     quick = helper.make_node("QuickGelu", ["x"], ["y"], domain="com.microsoft")
     with pytest.raises(CheckFailedError, match="where the original has"):
-        check(gelu, model([quick], {"x": (64,)}, ["y"], domains=domains), CPU)
+        check_candidate(gelu, model([quick], {"x": (64,)}, ["y"], domains=domains), CPU)
 
 
 def test_weights_in_other_files_have_a_float64_run(tmp_path: Path) -> None:
     whole = linear(weight(8, 8))
     onnx.save(copied(whole), tmp_path / "m.onnx", save_as_external_data=True, location="w", size_threshold=0)
     content = (tmp_path / "m.onnx").read_bytes()
-    expected = check(whole, whole, CPU)
+    expected = check_candidate(whole, whole, CPU)
     assert expected.reference == "float64"
-    assert check(tmp_path / "m.onnx", whole, CPU) == check(StoredModel(content, tmp_path), whole, CPU) == expected
+    assert (
+        check_candidate(tmp_path / "m.onnx", whole, CPU)
+        == check_candidate(StoredModel(content, tmp_path), whole, CPU)
+        == expected
+    )
 
 
 def test_an_original_whose_outputs_are_large_runs_on_few_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("superopt.runtime.check.CHECK", replace(CHECK, max_result_bytes=0))
     w = weight(8, 8)
-    found = check(linear(w), linear(w), CPU)
+    found = check_candidate(linear(w), linear(w), CPU)
     assert len(found.inputs) == 4
     assert found.left_out
 
@@ -436,7 +444,7 @@ def test_reference_loops_as_onnx_runtime_does(given: str) -> None:
 def test_half_precision_models_are_checked() -> None:
     w = weight(16, 8).astype(np.float16)
     half = model([helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": (4, 16)}, ["y"], {"w": w}, kind=TensorProto.FLOAT16)
-    found = check(half, half, CPU)
+    found = check_candidate(half, half, CPU)
     assert found.reference == "float64"
     assert 0 < found.original_error < 0.01
 
@@ -457,18 +465,18 @@ def lookup(rows: int, *, offset: int = 0) -> ModelProto:
 
 def test_ids_stay_inside_the_smallest_table() -> None:
     assert index_bounds(lookup(5)) == {"ids": 5}
-    assert check(lookup(5), lookup(5), CPU).inputs == ("random", "random again", "all off", "one row off", "all on")
+    assert check_candidate(lookup(5), lookup(5), CPU).inputs == ("random", "random again", "all off", "one row off", "all on")
     with pytest.raises(CheckFailedError, match="cannot run"):
-        check(lookup(5), lookup(5, offset=40), CPU)
+        check_candidate(lookup(5), lookup(5, offset=40), CPU)
 
 
 def test_integer_outputs_must_be_the_same() -> None:
     def best(op: str) -> ModelProto:
         return model([helper.make_node(op, ["x"], ["y"], axis=0)], {"x": (16, 8)}, ["y"])
 
-    check(best("ArgMax"), best("ArgMax"), CPU)
+    check_candidate(best("ArgMax"), best("ArgMax"), CPU)
     with pytest.raises(CheckFailedError, match="elements are wrong"):
-        check(best("ArgMax"), best("ArgMin"), CPU)
+        check_candidate(best("ArgMax"), best("ArgMin"), CPU)
 
 
 def test_what_elements_that_are_off_may_be_is_no_allowance_for_floats() -> None:
@@ -483,9 +491,9 @@ def test_what_elements_that_are_off_may_be_is_no_allowance_for_floats() -> None:
         ]
         return model(nodes, {"x": (4, 4)}, ["y", "label"], {"w": w, "s": np.array(scale, np.float32)})
 
-    check(labelled(1.0), labelled(1.0), CPU)
+    check_candidate(labelled(1.0), labelled(1.0), CPU)
     with pytest.raises(CheckFailedError, match="on all inputs together"):
-        check(labelled(1.0), labelled(1.0 + 40 * 2.0**-23), CPU)
+        check_candidate(labelled(1.0), labelled(1.0 + 40 * 2.0**-23), CPU)
 
 
 def test_open_extents_are_given_or_one() -> None:
@@ -517,9 +525,9 @@ def test_identical_bits_are_required_without_graph_optimizations_too() -> None:
     domains = [("", 18), ("com.microsoft", 1)]
     apart = model(nodes, {"x": (64, 32)}, ["y"], weights, domains=domains)
     fused = model([helper.make_node("Gelu", ["x"], ["y"], domain="com.microsoft")], {"x": (64, 32)}, ["y"], domains=domains)
-    check(apart, fused, CPU)
+    check_candidate(apart, fused, CPU)
     with pytest.raises(CheckFailedError, match="must have the same bits"):
-        check(apart, fused, CPU, CheckSettings(identical=True))
+        check_candidate(apart, fused, CPU, CheckSettings(identical=True))
 
 
 def test_a_missing_runtime_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -568,7 +576,7 @@ def test_a_run_that_kills_the_child_process_is_an_error() -> None:
 @pytest.mark.usefixtures("dying")
 def test_sizes_at_which_the_runtime_dies_are_left_out() -> None:
     proto = onnx.parser.parse_model(OPEN)
-    found = check(proto, proto, Device(), sizes={"n": 3})
+    found = check_candidate(proto, proto, Device(), sizes={"n": 3})
     assert any(name.endswith("sizes at which the original does not run") for name in found.left_out)
     assert not any("n=0" in name for name in found.inputs)
     assert any("n=1" in name for name in found.inputs)
@@ -614,6 +622,6 @@ def test_a_candidate_that_needs_graph_optimizations_on_empty_inputs_is_refused(t
     original = onnx.parser.parse_model(OPEN)
     candidate = onnx.parser.parse_model(OPEN.replace("y = Relu(x)", "r = Relu(x) m = Neg(r) y = Neg(m)"))
     with reuse_child(program):
-        check(original, original, Device(), sizes={"n": 3})
+        check_candidate(original, original, Device(), sizes={"n": 3})
         with pytest.raises(CheckFailedError, match=r"n=0.*without graph optimizations.*a Neg of nothing"):
-            check(original, candidate, Device(), sizes={"n": 3})
+            check_candidate(original, candidate, Device(), sizes={"n": 3})

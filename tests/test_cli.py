@@ -498,7 +498,7 @@ def test_a_faster_model_is_written_with_a_table(
 def test_a_dry_run_searches_and_writes_nothing(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, source: Path, target: Path, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(FLOW, "search", None)
+    monkeypatch.setattr(FLOW, "search_for_candidates", None)
     plan = tmp_path / "plan.json"
     assert cli.main(["optimize", str(source), str(target), "--dry-run", "--threads", "3", "--json", str(plan)]) == 0
     assert "MatMul" in capsys.readouterr().out

@@ -25,10 +25,9 @@ from superopt.flows.compare_rules import (
     examine_line,
     read_rules_to_derive,
     rearrangement_axioms,
-    refute_rule,
-    restrict_to_typed,
 )
-from superopt.proof.derivation.derive import Laws, derive_equation, derive_rule, with_typing_conditions
+from superopt.proof.derivation.derive import Laws, derive_equation, derive_rule, restrict_to_typed, with_typing_conditions
+from superopt.proof.sample import refute_rule
 from superopt.rules.rule import Rule, parse_rule, parse_rules, stated_rules
 
 pytestmark = pytest.mark.slow

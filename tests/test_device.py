@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from superopt.errors import CheckFailedError, ProviderError
 from superopt.runtime import check as checking
 from superopt.runtime import device as devices
-from superopt.runtime.check import check
+from superopt.runtime.check import check_candidate
 from superopt.runtime.device import PROVIDERS, Device, first_provider, providers
 from superopt.runtime.session import Session
 
@@ -117,10 +117,10 @@ def test_both_are_run_where_they_will_run_too(monkeypatch: pytest.MonkeyPatch) -
         return Session(model, device, optimize=optimize, exact=exact, pooled=pooled)
 
     monkeypatch.setattr(checking, "Session", session)
-    check(model(), model(), CPU)
+    check_candidate(model(), model(), CPU)
     assert made == [True, True]
     monkeypatch.setattr(checking, "first_provider", lambda device, *, exact: "another")
-    check(model(), model(), CPU)
+    check_candidate(model(), model(), CPU)
     assert made == [True, True, True, True, False, False]
     with pytest.raises(CheckFailedError):
-        check(model(), model(1.5), CPU)
+        check_candidate(model(), model(1.5), CPU)

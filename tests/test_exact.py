@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from superopt.algebra.exact import CHAIN, MEANS, exponentials, means
+from superopt.algebra.exact import CHAIN, MEANS, exponentials, required_arithmetic
 from superopt.algebra.index import Tensor, interpreted
 from superopt.algebra.operators import interpret, operator, registry
 from superopt.algebra.terms import Inverse, Size, Term
@@ -155,7 +155,7 @@ def test_what_exp_makes_of_small_numbers_is_no_small_number(field: int) -> None:
 
 @pytest.mark.parametrize("name", DEFINED)
 def test_the_means_stated_are_those_of_the_definition(name: str) -> None:
-    stated = means(name)
+    stated = required_arithmetic(name)
     assert stated <= MEANS.keys()
     steps = operator(name).unrolled is not None or hasattr(operator(name).module, "body")  # of sizes that are numbers alone
     taken = frozenset().union(*(read_off(concrete(form, 0) if steps else form) for form in forms(name)[-12:]))
@@ -163,8 +163,8 @@ def test_the_means_stated_are_those_of_the_definition(name: str) -> None:
 
 
 def test_composites_have_the_means_of_their_parts() -> None:
-    assert means("sigmoid") == {"ring", "field", "exponential"}
-    assert means("gelu") >= {"uninterpreted"}
+    assert required_arithmetic("sigmoid") == {"ring", "field", "exponential"}
+    assert required_arithmetic("gelu") >= {"uninterpreted"}
     for name, spec in registry().items():
         assert not (spec.composite and hasattr(spec.module, "EXACT")), f"{name} states what its parts say"
 
@@ -175,4 +175,4 @@ def test_the_table_of_means_says_what_is_so() -> None:
     assert rows.keys() == MEANS.keys()
     for name, cells in rows.items():
         for listed in re.findall(r"`(\w+)`", cells[2]):
-            assert name in means(listed)
+            assert name in required_arithmetic(listed)

@@ -18,7 +18,7 @@ from superopt.cli import main as cli
 from superopt.errors import CheckFailedError, ExampleError, TargetError
 from superopt.model.examples import example_sizes, read_examples
 from superopt.model.load import as_model
-from superopt.runtime.check import check
+from superopt.runtime.check import check_candidate
 from superopt.runtime.input_source import InputSource
 from superopt.runtime.session import Device, Session
 
@@ -125,9 +125,9 @@ def test_a_candidate_that_is_wrong_on_an_example_alone_fails_the_check() -> None
         return model(nodes, {"i": (INTEGER, [1])}, {"table": table})
 
     example = read_examples([{"i": [63]}], as_model(lookup(0)))
-    check(lookup(0), lookup(0), CPU, given=InputSource(examples=tuple(example)))
+    check_candidate(lookup(0), lookup(0), CPU, given=InputSource(examples=tuple(example)))
     with pytest.raises(CheckFailedError, match="example 0"):
-        check(lookup(0), lookup(1), CPU, given=InputSource(examples=tuple(example)))
+        check_candidate(lookup(0), lookup(1), CPU, given=InputSource(examples=tuple(example)))
 
 
 def test_an_example_is_not_overwritten(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import onnx_ir as ir
 import pytest
 
 from superopt.flows.export_rules import ExportedRules, export, export_function_pairs, onnxscript_module
-from superopt.model.functions import _changed, sides_agree
+from superopt.model.functions import _changed, lowered_sides_agree
 from superopt.policy import MODEL
 from superopt.protobuf.nodes import Lowered, NodeText
 from superopt.rules.rule import Rule, parse_rules
@@ -234,5 +234,5 @@ def test_sides_that_differ_at_an_extent_of_one_disagree() -> None:
     zeros = Lowered((NodeText("Sub", ("x", "x"), ("out0",)),), {})
     whole = Lowered((NodeText("Softmax", ("x",), ("s",), (("axis", -1),)), NodeText("Floor", ("s",), ("out0",))), {})
     drawn = [{"x": (2,) * MODEL.max_pair_rank}]
-    assert sides_agree((zeros, zeros), drawn, 17, 0)
-    assert not sides_agree((zeros, whole), drawn, 17, 0)
+    assert lowered_sides_agree((zeros, zeros), drawn, 17, 0)
+    assert not lowered_sides_agree((zeros, whole), drawn, 17, 0)

@@ -40,6 +40,7 @@ def test_a_sequence_of_passes_gives_a_faster_model(tmp_path: Path) -> None:
         np.testing.assert_allclose(mine, other, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_model_that_is_kept_is_copied(tmp_path: Path) -> None:
     """onnx_ir requires that a pass that does not change its model returns another model."""
     kept = Superopt(budget=0, threads=1, no_cache=True)(ir.load(BRANCHES))

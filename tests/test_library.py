@@ -50,16 +50,19 @@ def loaded_modules(code: str) -> set[str]:
     return {*json.loads(done.stderr.splitlines()[-1].replace("'", '"'))}
 
 
+@pytest.mark.slow
 def test_importing_superopt_imports_no_large_library() -> None:
     assert loaded_modules("import superopt") == set()
     assert {"onnx", "numpy"} <= loaded_modules("import superopt; superopt.optimize")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["--version"], ["optimize", "absent.onnx", "out.onnx"], ["optimize", "--help"]])
 def test_a_command_that_reads_no_model_imports_no_large_library(arguments: list[str]) -> None:
     assert loaded_modules(f"from superopt.cli.main import main; main({arguments!r})") == set()
 
 
+@pytest.mark.slow
 def test_optimizing_does_not_import_the_prover() -> None:
     assert "z3" not in loaded_modules("import superopt; superopt.optimize")
 

@@ -16,7 +16,7 @@ from superopt.model.load import as_proto, load
 from superopt.model.save import save
 from superopt.model.splice import require_valid
 from superopt.protobuf.map_types import has_maps
-from superopt.runtime.check import check
+from superopt.runtime.check import check_candidate
 from superopt.runtime.session import Device
 
 pytestmark = pytest.mark.slow
@@ -96,9 +96,9 @@ def test_a_classifier_is_optimized(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_other_labels_and_other_probabilities_are_told() -> None:
-    same = check(classifier(), classifier(), CPU)
+    same = check_candidate(classifier(), classifier(), CPU)
     assert same.reference == "float64"
     assert same.candidate_error < 1e-5
     for other in (classifier(labels=(3, 5, 9)), classifier(scale=1.1)):
         with pytest.raises(CheckFailedError, match="output 'y"):
-            check(classifier(), other, CPU)
+            check_candidate(classifier(), other, CPU)

@@ -134,6 +134,7 @@ def test_models_whose_runs_need_much_memory_are_loaded_one_at_a_time(monkeypatch
     assert together == [2]
 
 
+@pytest.mark.slow
 def test_the_first_run_tells_how_much_memory_a_run_needs(tmp_path: Path) -> None:
     onnx.save(product(1 << 16), tmp_path / "m.onnx")
     found = first_run(tmp_path / "m.onnx", load(tmp_path / "m.onnx"), CPU, [DimBinding({})])

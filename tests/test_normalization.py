@@ -16,7 +16,7 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from superopt.errors import CheckFailedError
 from superopt.protobuf.normalization import SHIFTED, boundary_values, conditioning, denormalized, normalizations
-from superopt.runtime.check import check
+from superopt.runtime.check import check_candidate
 from superopt.runtime.input_source import InputSource
 from superopt.runtime.session import Array, Device
 from superopt.verification.inputs import BOUNDARY, perturb_feeds
@@ -164,11 +164,11 @@ def test_the_check_and_verify_refuse_what_loses_digits_of_normalized_inputs(
         onnx.save(proto, tmp_path / f"{name}.onnx")
     sources = [ModelSource.read(tmp_path / f"{name}.onnx") for name in ("before", "after")]
     if right:
-        assert SHIFTED in check(before, after, Device()).inputs
+        assert SHIFTED in check_candidate(before, after, Device()).inputs
         assert f"{SHIFTED} inputs" in compare_runs(*sources).names
     else:
         with pytest.raises(CheckFailedError, match=SHIFTED):
-            check(before, after, Device())
+            check_candidate(before, after, Device())
         with pytest.raises(CheckFailedError, match=SHIFTED):
             compare_runs(*sources)
 

@@ -177,6 +177,7 @@ def test_where_a_condition_is_known_one_operand_is_taken() -> None:
     assert island.outputs["out"] is apply("relu", variable("y", (2, 3)))
 
 
+@pytest.mark.slow
 def test_what_computes_nothing_vanishes_step_by_step() -> None:
     zeros = apply("zeros", shape=(3, 4))
     start = (apply("relu", apply("add", apply("add", X, zeros), zeros)),)

@@ -302,11 +302,13 @@ def test_a_mutant_is_not_called_proved() -> None:
     )
 
 
+@pytest.mark.slow
 def test_importing_superopt_does_not_import_jinja2() -> None:
     code = "import sys, superopt.flows.optimize; sys.exit('jinja2' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+@pytest.mark.slow
 def test_the_command_writes_both_files(tmp_path: Path) -> None:
     source, target = tmp_path / "in.onnx", tmp_path / "out.onnx"
     onnx.save(small_model(HOSTILE[:27]), source)

@@ -12,6 +12,7 @@ import pytest
 from onnx import helper
 
 from superopt.budget import active_time
+from superopt.flows.report_fields import REGROUPED, arithmetic_of_passes
 from superopt.model.islands import Charts
 from superopt.model.load import Model, load
 from superopt.policy import OPTIMIZATION
@@ -26,14 +27,7 @@ from superopt.search.schedule import Find
 from superopt.search.search_log import SearchLog
 from superopt.search.segment_search import SegmentSearch
 from superopt.search.segments import Gain, Segment
-from superopt.search.selection import (
-    REGROUPED,
-    affordable_gains,
-    arithmetic_of_passes,
-    fallback_choices,
-    priced_in_context,
-    weight_budget,
-)
+from superopt.search.selection import affordable_gains, fallback_choices, priced_in_context, weight_budget
 from tests.models import model
 
 BUDGET = 100.0

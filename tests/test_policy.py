@@ -29,7 +29,7 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
         "search/linear": "MOVED JOINED",
         "search/rearrangement": "SIZES",
         "search/recognition": "SIZES",
-        "speclib/image_blocks": "INTO BACK",
+        "model/image_blocks": "INTO BACK",
     },
     "number formats: which numbers a format holds, and how exactly": {
         "algebra/exact": "LARGEST NEAR",

@@ -30,6 +30,7 @@ from superopt.errors import (
     ShapeError,
     failure,
 )
+from superopt.flows.report_fields import unsearched_segment_counts
 from superopt.model.bodies import TOP
 from superopt.model.islands import Chart
 from superopt.model.load import as_model, as_proto, load
@@ -44,7 +45,7 @@ from superopt.runtime.trial_runs import TrialSession, require_loads
 from superopt.search import roofline
 from superopt.search.backtracking import SearchResult
 from superopt.search.segments import Gain, relower, segments, whole_islands
-from superopt.search.selection import splice_fitting, unsearched_segment_counts
+from superopt.search.selection import splice_fitting
 from superopt.verification.certificates import parse_certificate
 
 pytestmark = pytest.mark.slow

@@ -12,7 +12,7 @@ import pytest
 from superopt.algebra.terms import substitute_cond
 from superopt.errors import InstantiationError
 from superopt.notation.parsing import Equation
-from superopt.proof.sample import inputs, instantiations, mismatch, refutation_number_domain
+from superopt.proof.sample import instantiations, mismatch, refutation_inputs, refutation_number_domain
 from superopt.rules.instances import Instance, equation_instance_conditions
 from superopt.rules.rule import axioms, parse_rule
 
@@ -102,7 +102,7 @@ def test_same_seed_draws_the_same() -> None:
     first, second = drawn(GROUPED, 20), drawn(GROUPED, 20)
     assert first == second
     law = equation(GROUPED)
-    one, other = (inputs(law, first[0], 7) for _ in range(2))
+    one, other = (refutation_inputs(law, first[0], 7) for _ in range(2))
     assert all(np.array_equal(one[name], other[name]) for name in one)
 
 

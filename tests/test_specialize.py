@@ -21,7 +21,7 @@ from superopt.flows.verify import verify
 from superopt.model.load import as_model, as_proto
 from superopt.model.specialize import at_fixed_sizes, read_fixed, specialize
 from superopt.policy import VERIFY
-from superopt.protobuf.specialize import Specialization, branch_nodes
+from superopt.protobuf.specialize import Specialization, if_nodes
 from superopt.runtime.input_source import InputSource
 from superopt.runtime.session import Device, Session
 from tests.rewriting import always_taken
@@ -115,7 +115,7 @@ def fixed_model(proto: ModelProto, **fixed: Any) -> ModelProto:
 
 def test_a_branch_that_a_fixed_input_selects_replaces_the_if() -> None:
     special = fixed_model(by_rate(), rate=16000)
-    assert not branch_nodes(as_model(special))
+    assert not if_nodes(as_model(special))
     assert [value.name for value in special.graph.input] == ["x", "rate"]
     assert len([t for t in special.graph.initializer if list(t.dims) == [16, 16]]) == 2
     feeds = {"x": np.ones((3, 16), np.float32), "rate": np.int64(16000)}
@@ -179,7 +179,7 @@ def test_a_fixed_size_is_declared_and_others_stay_dynamic() -> None:
         ["n", 1],
         ["n", 1],
     ]
-    assert not branch_nodes(as_model(special))
+    assert not if_nodes(as_model(special))
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_fixed_inputs_and_sizes_are_not_drawn() -> None:
 def test_branches_are_inlined_where_all_sizes_decide_them(width: int) -> None:
     special = fixed_model(squeezing())
     # The width of z is 1 at all sizes, and the width of x is not known. The nested If of x is inlined in its branch.
-    assert [node.outputs[0].name for node in branch_nodes(as_model(special))] == ["a"]
+    assert [node.outputs[0].name for node in if_nodes(as_model(special))] == ["a"]
     feeds = {"x": np.full((2, width), -2, np.float32), "z": np.full((2, 1), 3, np.float32)}
     if width == 1:
         assert np.array_equal(values(special, feeds), values(squeezing(), feeds))
@@ -272,6 +272,7 @@ def optimized(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_command_writes_a_model_for_the_fixed_value(optimized: Path) -> None:
     report = json.loads((optimized / "report.json").read_text())
     assert report["accepted"], report["reason"]
@@ -286,6 +287,7 @@ def test_the_command_writes_a_model_for_the_fixed_value(optimized: Path) -> None
     assert "rate is 16000, and no other value." in found.assumptions
 
 
+@pytest.mark.slow
 def test_verify_runs_examples(optimized: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limits = replace(VERIFY, value_run_seconds=0.0, size_run_seconds=math.inf, max_sizes=VERIFY.min_sizes)
     monkeypatch.setattr("superopt.verification.runs.VERIFY", limits)
@@ -307,6 +309,7 @@ def forged(folder: Path, change: ModelProto, record: dict[str, Any]) -> str:
     return json.dumps({**record, "optimized": content_digest(as_model(change))})
 
 
+@pytest.mark.slow
 def test_verify_finds_a_model_that_runs_with_other_values(optimized: Path) -> None:
     special = onnx.load(optimized / "out.onnx")
     for one in special.graph.node:
@@ -317,6 +320,7 @@ def test_verify_finds_a_model_that_runs_with_other_values(optimized: Path) -> No
         verify(optimized / "in.onnx", optimized / "forged.onnx", text)
 
 
+@pytest.mark.slow
 def test_verify_finds_a_branch_that_is_not_taken(optimized: Path) -> None:
     loaded = as_model(by_rate(256))
     special = Specialization({"rate": np.asarray(16000)}, {}, [[False]])
@@ -327,6 +331,7 @@ def test_verify_finds_a_branch_that_is_not_taken(optimized: Path) -> None:
         verify(optimized / "in.onnx", optimized / "forged.onnx", text)
 
 
+@pytest.mark.slow
 def test_the_command_fixes_a_dimension_by_its_place(tmp_path: Path) -> None:
     onnx.save(by_rate(), tmp_path / "in.onnx")
     paths = [str(tmp_path / name) for name in ("in.onnx", "out.onnx")]

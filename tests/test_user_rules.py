@@ -94,6 +94,7 @@ def test_rules_are_proved_and_stored_beside_the_file(tmp_path: Path, capsys: pyt
     assert second.flags
 
 
+@pytest.mark.slow
 def test_rules_are_copied_to_another_folder(store: Path, tmp_path: Path) -> None:
     add_rules(store, tmp_path / "store")
     for file in ("my.rules", "my.proofs.jsonl", "my.witnesses.jsonl"):
@@ -204,12 +205,14 @@ def certified(store: Path, tmp_path: Path) -> Certified:
     return Certified(relus(), [at_random(RuleSet(rules), 0, steps=1)], rules, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_step_by_a_rule_of_the_user_is_verified_with_the_rules(store: Path, certified: Certified) -> None:
     text = certified.file.read_text(encoding="utf-8")
     found = verify(certified.original, certified.optimized, text, user_rules=[store])
     assert [(kind.how, kind.rules) for kind in found.kinds] == [("proved", ("triple-relu",))]
 
 
+@pytest.mark.slow
 def test_a_step_by_a_rule_of_the_user_is_refused_without_the_rules(
     store: Path, certified: Certified, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

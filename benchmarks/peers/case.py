@@ -21,7 +21,7 @@ from superopt.model.dimensions import dynamic_dimension_names, representative_si
 from superopt.model.load import load
 from superopt.policy import CHECK, OPTIMIZATION
 from superopt.protobuf.stored import parse_model
-from superopt.runtime.check import Check, check
+from superopt.runtime.check import Check, check_candidate
 from superopt.runtime.compare import Comparison, compare_all, compare_settings
 from superopt.runtime.input_source import DRAWN, InputSource
 from superopt.runtime.multi_shape import SizeComparisons
@@ -268,7 +268,7 @@ def rounding(case: Case, candidate: Path, seconds: float) -> Row:
         for sizing in case.sizings:
             each = seconds / len(case.sizings)
             how: dict[str, Any] = {"seed": case.settings.seed, "factor": case.settings.tolerance, "seconds": each}
-            found.append(check(case.path, candidate, case.device, **how, sizes=sizing.numbers))
+            found.append(check_candidate(case.path, candidate, case.device, **how, sizes=sizing.numbers))
     except (CheckFailedError, InvalidModelError) as error:
         return {"failed": str(error)}
     return {

@@ -421,8 +421,8 @@ _NAMED, _DIVIDED = re.compile(r"\b([a-z]\w*)\("), re.compile(r"[^/]/[^/]")
 
 
 @functools.cache
-def means(name: str) -> frozenset[str]:
-    """Return the kinds of arithmetic (keys of `MEANS`) that evaluating the operator requires.
+def required_arithmetic(name: str) -> frozenset[str]:
+    """Return the kinds of arithmetic (keys of `MEANS`) that the exact evaluation of the operator in prime fields requires.
 
     The constant EXACT in the operator's file lists these kinds. A composite requires the kinds of all operators in its
     definition.
@@ -431,7 +431,7 @@ def means(name: str) -> frozenset[str]:
     if spec.composite:
         parts = {part for part in _NAMED.findall(spec.composite) if part in registry()}
         numbers = {"quotient"} if _DIVIDED.search(spec.composite) else set[str]()
-        return frozenset({"ring"}).union(numbers, *map(means, parts))
+        return frozenset({"ring"}).union(numbers, *map(required_arithmetic, parts))
     return frozenset(part.strip() for part in spec.exact.split(",")) | {"ring"}
 
 

@@ -352,7 +352,10 @@ def magnitude_of(number: Number) -> Number:
 
 
 def show_extent(extent: Extent) -> str:
-    """Return the extent in the notation of the rule files."""
+    """Return the symbolic extent as text, such as `2 * n + 1`.
+
+    The text is in the notation of the rule files.
+    """
     return f"{extent.numerator} / {extent.denominator}" if isinstance(extent, Fraction) else str(extent)
 
 

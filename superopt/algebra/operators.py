@@ -249,7 +249,7 @@ def _data_folder(name: str) -> Path:
 
 
 def substitutions_folder() -> Path:
-    """Return the path of the folder substitutions/, inside the installed package or beside the package in a checkout."""
+    """Return the path of the folder substitutions/, which is next to the folder specs/ of the operators."""
     return _data_folder("substitutions")
 
 
@@ -490,7 +490,10 @@ def _no_value(*_: object) -> None:
 
 
 def typing_conditions(*roots: Term) -> tuple[Cond, ...]:
-    """Return the conditions on sizes under which the terms are well typed."""
+    """Return the conditions on extents that the operators in the terms require.
+
+    Where the conditions hold, the terms are well typed.
+    """
     return tuple(dict.fromkeys(c for t in subterms(*roots) for c in t.requires))
 
 

@@ -152,7 +152,7 @@ class Facts:
 
 
 def large_summands_cancel(signs: Sequence[AbstractSet[int]]) -> bool:
-    """Return whether one summand may be large and positive where a different summand is large and negative.
+    """Return whether, by the `Facts`, one summand may be large and positive where another summand is large and negative.
 
     `signs` contains, for each summand, the signs of its large elements (`Facts.large_signs`).
     """
@@ -426,7 +426,9 @@ def facts_of(
     variables: Mapping[str, Facts],
     weights: Callable[[Term], Facts] = lambda _: UNKNOWN,
 ) -> Facts:
-    """Return bounds and properties (`Facts`) of a term of the original model.
+    """Return the `Facts` of a term by abstract interpretation: the definitions of its operators are interpreted over `Facts`.
+
+    The original model must compute the term (see `ASSUMPTIONS`).
 
     Args:
         root: The term.

@@ -24,7 +24,7 @@ QUIET = 4
 
 
 def session_of(ort: Any, source: str | bytes, folder: str, threads: int, without: str, optimized: bool) -> Any:
-    """Load a model in ONNX Runtime on the CPU, and return the session.
+    """Load a model in the child process with ONNX Runtime on the CPU, and return the session.
 
     Args:
         ort: the onnxruntime module.
@@ -62,13 +62,13 @@ def resident_bytes(field: str) -> int:
 
 
 def reset_peak() -> None:
-    """Start a new measurement of the peak of the resident memory, if the system supports this."""
+    """Start a new measurement of the peak of the child process's resident memory, if the system supports this."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
 
 def release_memory() -> None:
-    """Return free memory to the system, if the C library supports this."""
+    """Return free memory of this process (a child process or its parent) to the system, if the C library supports this."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 

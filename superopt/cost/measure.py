@@ -23,7 +23,7 @@ from superopt.errors import InvalidModelError, ProviderError
 from superopt.files import scratch_folder
 from superopt.policy import COMPARISON, COST
 from superopt.protobuf.names import dimension_key
-from superopt.protobuf.nodes import with_weights
+from superopt.protobuf.nodes import with_hollow_data
 from superopt.protobuf.stored import Loadable
 from superopt.runtime.cache import Cache, Json, json_digest, json_list, json_number, json_text
 from superopt.runtime.compare import Comparison, compare
@@ -166,7 +166,7 @@ class Clock:
 
     def _compared(self, before: ModelProto, after: ModelProto) -> Comparison:
         with scratch_folder() as one, scratch_folder() as other:
-            models = [with_weights(model, folder) for model, folder in ((before, one), (after, other))]
+            models = [with_hollow_data(model, folder) for model, folder in ((before, one), (after, other))]
             try:
                 seconds = COST.segment_comparison_seconds if self.together else COST.segment_comparison_seconds / 2
                 loads = (
@@ -194,7 +194,7 @@ class Clock:
 
     def _bound(self, model: ModelProto) -> Bound:
         with scratch_folder() as folder:
-            session = Session(with_weights(model, folder), self.device, anywhere=True)
+            session = Session(with_hollow_data(model, folder), self.device, anywhere=True)
         kinds = [(port.name, _static(port)) for port in model.graph.input]
         return session.bind({name: random_values(k.element, k.shape, n) for n, (name, k) in enumerate(kinds) if k is not None})
 
@@ -287,7 +287,7 @@ class Clock:
     def _optimized(self, model: Loadable, sizes: Mapping[str, int] | None) -> ModelProto:
         with scratch_folder() as folder:
             path = folder / "optimized.onnx"
-            source = with_weights(model, folder) if isinstance(model, ModelProto) else model
+            source = with_hollow_data(model, folder) if isinstance(model, ModelProto) else model
             Session(source, self.device, anywhere=True, portable=self.portable, saved=path, sizes=sizes)
             return onnx.load(path, load_external_data=False)
 

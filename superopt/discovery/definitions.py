@@ -21,7 +21,8 @@ ALGORITHM = "algorithm"
 
 
 def composite_definitions() -> dict[str, Rule]:
-    """Return a mapping from the names of composite operators to the axioms that define them.
+    """Return a mapping from the names of composite operators to the axioms that define them. These axioms become rules without
+    an enumeration.
 
     A composite operator is defined as a term of smaller operators.
     """
@@ -29,9 +30,9 @@ def composite_definitions() -> dict[str, Rule]:
     return {operator: law for (operator, _, axiom), law in parts if axiom == DEFINITION}
 
 
-def algorithms() -> dict[str, Rule]:
-    """Return a mapping from full names `operator.algorithm-...` to the axioms that state a different way to compute an
-    operator.
+def algorithm_axioms() -> dict[str, Rule]:
+    """Return a mapping from full names `operator.algorithm-...` to the axioms that state an algorithm for an operator. These
+    axioms become rules without an enumeration.
     """
     return {name: law for name, law in axioms().items() if name.partition(".")[2].partition("-")[0] == ALGORITHM}
 
@@ -45,10 +46,10 @@ def definition_rules(stated: str) -> Iterator[Rule]:
     definition.
 
     Args:
-        stated: a key of `composite_definitions` or of `algorithms`.
+        stated: a key of `composite_definitions` or of `algorithm_axioms`.
     """
     known = composite_definitions().get(stated)
-    law = known or algorithms()[stated]
+    law = known or algorithm_axioms()[stated]
     old = law.statement
     yield Rule("", replace(old, name="", left=old.right, arrow="=>", right=old.left))
     if known and all(map(_multilinear, subterms(*law.equations[0].right))):

@@ -245,7 +245,9 @@ class _Enumerator:
 
 
 def values_agree(universe: Universe, left: Sequence[Term], right: Sequence[Term]) -> bool:
-    """Return whether each term of `left` has the same value on random inputs as the term of `right` at the same position."""
+    """Return whether `left` and `right` can be the sides of a candidate: whether terms at the same position have equal values
+    in random environments of the universe.
+    """
     leaves = [v for row in universe.variables for v in row]
     asked = (*typing_conditions(*left, *right), *(at_least(n, 1) for t in subterms(*left, *right) for n in t.shape))
     drawn = environments(

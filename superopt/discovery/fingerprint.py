@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from superopt.algebra import index
 from superopt.algebra.evaluate import Floats, Grid
-from superopt.algebra.exact import Fields, drawn, fields_for, means
+from superopt.algebra.exact import Fields, drawn, fields_for, required_arithmetic
 from superopt.algebra.operators import POSITIVE, interpret_operator, operator
 from superopt.algebra.terms import Atom, Attribute, Extent, Inverse, Size, Sym, Term, substitute, substitute_attribute, subterms
 from superopt.discovery.universe import Universe
@@ -40,7 +40,7 @@ def comparison_domain(universe: Universe) -> Floats | Fields:
     """
     terms = [t for c in universe.constants for t in subterms(c.term)]
     names = {t.op for t in universe.templates} | {t.op for t in terms if not t.is_variable}
-    known = frozenset[str]().union(*map(means, sorted(names)))
+    known = frozenset[str]().union(*map(required_arithmetic, sorted(names)))
     numbers = [v for t in universe.templates for v in t.attributes.values()] + [v for t in terms for _, v in t.attributes]
     numbers += [*universe.ranges.values()]
     rounded = any(_rounds(e) for v in numbers for e in (v if isinstance(v, tuple) else (v,)))
@@ -61,7 +61,7 @@ def environment_count(universe: Universe) -> int:
     operand on all inputs. If `universe` has variables whose elements are all 0 or 1, the count is
     `DISCOVERY.condition_environment_count`.
     """
-    order = any("order" in means(t.op) for t in universe.templates)
+    order = any("order" in required_arithmetic(t.op) for t in universe.templates)
     many = DISCOVERY.order_environment_count if order else DISCOVERY.environment_count
     return DISCOVERY.condition_environment_count if universe.conditions else many
 

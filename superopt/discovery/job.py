@@ -16,7 +16,7 @@ from pathlib import Path
 from superopt.algebra.operators import registry
 from superopt.algebra.terms import Term
 from superopt.discovery.candidates import DiscoveryInput, Equality, UniverseCounts
-from superopt.discovery.definitions import algorithms, composite_definitions
+from superopt.discovery.definitions import algorithm_axioms, composite_definitions
 from superopt.discovery.explore import (
     Findings,
     Slice,
@@ -102,14 +102,15 @@ def define_all(tasks: Tasks, seed: int, names: Sequence[str] | None = None) -> t
     A composite operator is defined as a term of smaller operators. An algorithm is a different way to compute an operator. If
     `names` is given, only rules about the operators with these names are proved.
     """
-    every = (*composite_definitions(), *algorithms())
+    every = (*composite_definitions(), *algorithm_axioms())
     for stated in every if names is None else (one for one in every if one.partition(".")[0] in names):
         tasks.start(stated, task_key(discovery_code_version(), seed, stated), prove_definition, stated, seed)
     return tuple(findings for _, findings in sorted(tasks.results(Findings), key=lambda named: named[0]))
 
 
 def generalise_all(tasks: Tasks, seed: int) -> tuple[Findings, ...]:
-    """Generalise the mutants of each program to rules. Return the findings in the order of `PROGRAMS`.
+    """Run a discovery task for each program, which generalises the program's mutants to rules and proves the rules. Return the
+    findings in the order of `PROGRAMS`.
 
     A program is one or a few operators. A mutant is a term that equals the program at some output positions.
     """
@@ -139,7 +140,8 @@ def explore_operators(
 
 
 def flag_all(rules: Sequence[Rule], tasks: Tasks, seed: int) -> list[RuleFlags]:
-    """Return a list with the floating-point flags that each rule needs, and inputs that show why each flag is needed.
+    """Run a task for each discovered rule, which finds the floating-point flags that the rule needs. Return a list with the
+    flags of each rule, and inputs that show why each flag is needed.
 
     A flag is an assumption about floating-point values that the rule makes, or a change of rounding that the rule causes.
     """

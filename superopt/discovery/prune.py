@@ -104,11 +104,12 @@ def has_intensive_or_lookup_operator(term: Term) -> bool:
 
 
 def factors_out_constant(left: Sequence[Term], right: Sequence[Term]) -> bool:
-    """Return whether the step from left to right factors out a constant.
+    """Return whether an equality, used from left to right, factors out a constant. Such an equality can be useful even if other
+    equalities imply it.
 
     A constant is a term without variables. The right side must be a product with a constant, and the left side must not be such
-    a product. The right side must not execute more operators at run time. Such a step helps because consecutive products with
-    constants become one product.
+    a product. The right side must not execute more operators at run time. The equality helps a search because consecutive
+    products with constants become one product.
     """
     if len(left) != 1 or len(right) != 1 or _by_a_constant(left[0]) or not _by_a_constant(right[0]):
         return False

@@ -283,6 +283,9 @@ def elements_of(
                     yield one, pair
 
 
-def generator_for(rule: Rule, seed: int) -> np.random.Generator:
-    """Return a random number generator that depends only on the seed and the rule's text."""
+def flag_search_generator(rule: Rule, seed: int) -> np.random.Generator:
+    """Return the random number generator for a search for the flags of a rule.
+
+    The generator depends only on the seed and the rule's text.
+    """
     return np.random.default_rng([seed, int(hashlib.sha256(rule.text.encode()).hexdigest()[:12], 16)])

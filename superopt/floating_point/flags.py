@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from superopt.floating_point.differences import FREEDOMS, flag_differences, needs
-from superopt.floating_point.elements import ElementPair, RuleCase, elements_of, generator_for
+from superopt.floating_point.elements import ElementPair, RuleCase, elements_of, flag_search_generator
 from superopt.floating_point.environments import Environments, draw, environments_of, special_value_rows
 from superopt.floating_point.floats import Mask
 from superopt.floating_point.scalars import Input
@@ -72,7 +72,7 @@ def flags_of(rule: Rule, seed: int = 0) -> RuleFlags:
     If no output element can be compiled, all flags are returned without witnesses. Each turn of the search draws new sizes and
     new inputs. The search ends after `FLOATING_POINT.quiet_turn_count` successive turns without a new flag.
     """
-    rng = generator_for(rule, seed)
+    rng = flag_search_generator(rule, seed)
     found: dict[FpFlag, Witness] = {}
     overflow: dict[FpFlag, Witness] = {}
     tried: dict[tuple[object, ...], ElementPair] = {}
@@ -117,7 +117,7 @@ def missing_flags(rule: Rule, seed: int, evaluations: int) -> tuple[int, list[Wi
     contains inputs at which the rule needs the flag. At least `evaluations` rows are evaluated. An output element whose code is
     the same on both sides is not evaluated.
     """
-    rng = generator_for(rule, seed)
+    rng = flag_search_generator(rule, seed)
     different = [(case, pair) for case, pair in elements_of(rule, rng) if not pair.identical]
     found: dict[FpFlag, Witness] = {}
     rows = 0

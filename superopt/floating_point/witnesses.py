@@ -25,7 +25,7 @@ from superopt.floating_point.scalars import ProgramTooLongError
 from superopt.rules.fp_flags import FpFlag
 from superopt.rules.instances import Instance
 from superopt.rules.rule import Rule
-from superopt.rules.store import StoredRule, record, replace_store_file, sealed_line, sealed_lines
+from superopt.rules.store import StoredRule, replace_store_file, sealed_line, sealed_lines, stored_record
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def read_witnesses(family: str, folder: Path | None = None) -> list[StoredWitnes
 def is_witness(rule: Rule, stored: StoredWitness) -> bool:
     """Return whether the rule needs the stored flag at the stored inputs. If the inputs do not fit the rule, return False."""
     try:
-        row = record(_Row, stored.row, f"the witness of {stored.rule}")
+        row = stored_record(_Row, stored.row, f"the witness of {stored.rule}")
         pair, environments = _again(rule, row)
         return bool(needs(pair, environments, stored.flag)[0])
     except (SuperoptError, ProgramTooLongError, KeyError, ValueError, IndexError, TypeError):

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from superopt.algebra.terms import subterms, variables
-from superopt.errors import InstantiationError, NotationError, ShapeError, SuperoptError
-from superopt.notation.parsing import Equation, parse_statement, render_condition
+from superopt.errors import NotationError, SuperoptError
+from superopt.notation.parsing import Equation, parse_statement
 from superopt.policy import PROOF, REPORT, RULE
 from superopt.proof.axioms.saturate import SaturationLimits
 from superopt.proof.derivation.chain import Chain, ChainStep
-from superopt.proof.derivation.derive import LIMITS, Laws, derivations, with_typing_conditions
-from superopt.proof.sample import mismatch
+from superopt.proof.derivation.derive import LIMITS, Laws, derivations, restrict_to_typed
+from superopt.proof.sample import refute_rule
 from superopt.proof.verify import prove_rule
 from superopt.rules.rule import Rule, axioms
 from superopt.rules.store import load
@@ -269,43 +269,6 @@ def examine_line(line: Line, laws: Laws, seed: int) -> tuple[Finding, Rule | Non
     return finding if settled else _proved(finding, rule, seed), rule
 
 
-def refute_rule(rule: Rule, seed: int, samples: int) -> Counterexample | None:
-    """Compare the rule's sides on random instances. Return a counterexample, or None if the sides always agree.
-
-    The number of instances is about `samples`. The instances are spread over all choices of ranks.
-    """
-    for equation in rule.equations:
-        try:
-            found = mismatch(equation, instances=-(-samples // len(rule.equations)), seed=seed)
-        except InstantiationError:
-            continue
-        if found is not None:
-            return found
-    return None
-
-
-def restrict_to_typed(rule: Rule) -> tuple[Rule, tuple[str, ...]]:
-    """Return the rule restricted to ranks and sizes at which both sides are well typed, and the added conditions.
-
-    Raises:
-        ShapeError: There are no ranks and sizes at which both sides are well typed.
-    """
-    equations: list[Equation] = []
-    added: dict[str, None] = {}
-    why: ShapeError | None = None
-    for equation in rule.equations:
-        try:
-            whole, conditions = with_typing_conditions(equation)
-        except ShapeError as error:
-            why = error
-            continue
-        equations.append(whole)
-        added.update(dict.fromkeys(map(render_condition, conditions)))
-    if why is not None and not equations:
-        raise why
-    return replace(rule, given=tuple(equations)), tuple(added)
-
-
 def _derived(name: str, text: str, rule: Rule, laws: Laws, added: tuple[str, ...]) -> Finding:
     each = list(derivations(rule, laws, ASKED))
     chains = tuple(chain for chain in each if chain is not None)
@@ -352,12 +315,15 @@ def choose_laws(*, given: Path | None = None, core_alone: bool = False, axioms_a
 
 
 def definition_axioms_for_derivation() -> list[Rule]:
-    """Return the axioms that define composite operators, such as `softmax`. Every derivation may use these axioms."""
+    """Return the axioms that define composite operators, such as `softmax`. `superopt rules derive` grants these axioms to
+    every derivation.
+    """
     return [rule for name, rule in axioms().items() if name.endswith(".definition")]
 
 
 def rearrangement_axioms() -> list[Rule]:
-    """Return the axioms that rearrange many operators without changing which operators occur.
+    """Return the axioms that rearrange many operators without changing which operators occur. `superopt rules derive` grants
+    these axioms to every derivation.
 
     The store omits these axioms as rules, because they do not improve any search.
     """
@@ -370,7 +336,9 @@ def _rearranges(equation: Equation) -> bool:
 
 
 def comparison_text(comparison: FileComparison, *, chains: bool = True) -> Iterator[str]:
-    """Yield the lines of a report: the result for each rule of the file, for each rule of the other set, and totals."""
+    """Yield the lines that `superopt rules derive` prints: the result for each rule of the file, the result for each rule of
+    the other set, and totals.
+    """
     for finding in comparison.theirs:
         yield from finding.lines(chains=chains)
     if comparison.ours:

@@ -22,7 +22,7 @@ import numpy as np
 from superopt.algebra.terms import Term, subterms, variables
 from superopt.errors import InstantiationError, ShapeError, StoreError
 from superopt.files import write_bytes_atomically, write_text_atomically
-from superopt.model.functions import FunctionPair, function_library, pair, sides_agree
+from superopt.model.functions import FunctionPair, function_library, lowered_sides_agree, pair
 from superopt.model.lower import lower
 from superopt.notation.parsing import Equation
 from superopt.policy import MODEL
@@ -293,7 +293,7 @@ def _pair(rule: Rule) -> FunctionPair | str:
     shapes = [{name: i.shapes[name] for name in found.pattern.input} for i in drawn]
     return (
         found
-        if sides_agree((left[0], right[0]), shapes, OPSET, SEED)
+        if lowered_sides_agree((left[0], right[0]), shapes, OPSET, SEED)
         else "the rule needs a check of the operands' shapes, which a pair of functions cannot make"
     )
 

@@ -213,20 +213,20 @@ def _newer_operators(islands: Sequence[Segment], opset: int) -> tuple[int, list[
     """
     newest = newest_opset()
     newer = [spec for spec in registry().values() if _exists(spec, newest) and not _exists(spec, opset)]
-    rules = RuleSet([rule for rule in fusions_at_opset(newest) if operator_of(rule.name) in newer])
+    rules = RuleSet([rule for rule in fusions_at_opset(newest) if _fused_operator(rule.name) in newer])
     until = active_time() + REPORT.hint_seconds
     found: dict[Operator, None] = {}
     for island in islands:
         if not expired(until):
             stated = first_rewrite(island.state, rules)
             names = [rule.name for rule in recognized_rules(island.state, [spec.name for spec in newer], until)]
-            found |= dict.fromkeys(map(operator_of, [*names, *([stated[0]] if stated else [])]))
+            found |= dict.fromkeys(map(_fused_operator, [*names, *([stated[0]] if stated else [])]))
     titles = [name for spec in found for name in spec.onnx if "." not in name]
     return (max(schema_of(name, newest).since_version for name in titles), titles) if titles else None
 
 
-def operator_of(name: str) -> Operator:
-    """Return the operator that a fusion or recognition, such as `gelu.recognized`, puts in place of a term."""
+def _fused_operator(name: str) -> Operator:
+    """Return the operator that a fusion or recognition puts in place of a term. `name` is a name such as `gelu.recognized`."""
     return registry()[name.partition(".")[0]]
 
 

@@ -13,7 +13,7 @@ from superopt.model.external_data import temporary_scratch
 from superopt.model.inline_functions import inline_functions
 from superopt.model.islands import Chart, Charts, Island
 from superopt.model.lift import FLOATS, STANDARD
-from superopt.model.load import Loaded, Model, Source, all_nodes, count, load, opset_of, stored_tensors
+from superopt.model.load import Loaded, Model, Source, all_nodes, count, load, model_tensors, opset_of
 from superopt.model.provenance import KEYS
 from superopt.model.save import loadable
 from superopt.protobuf.stored import parse_model
@@ -65,7 +65,7 @@ def _described(
     problem: str = "",
 ) -> Inspection:
     model, weights = loaded.model, Counter[str]()
-    for tensor in stored_tensors(model):
+    for tensor in model_tensors(model):
         weights[tensor.dtype.name.lower()] += tensor.nbytes
     typed = model if chart is None else chart.model
     types = Counter(v.dtype.name.lower() for node in all_nodes(typed) for v in node.outputs if v.dtype in FLOATS)

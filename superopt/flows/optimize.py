@@ -26,13 +26,17 @@ from superopt.flows.optimized import InMemory, Optimized, result
 from superopt.flows.options import MOVES, Options, Shapes
 from superopt.flows.prepare import PhaseTimer, PreparedModel, prepare, read_request
 from superopt.flows.report_fields import (
-    changed_counts,
+    arithmetic_of_passes,
+    changed_operator_counts,
     prediction,
     reason_details,
     rounding_report,
+    rules_applied_by_gains,
     run_environment,
+    searched_segment_entries,
     session_tuning,
     timing,
+    unsearched_segment_counts,
     verdict_reason,
 )
 from superopt.flows.settings import OptimizationSettings, settings_of
@@ -60,15 +64,7 @@ from superopt.search.passes import ImprovedModel, PassRunner, SearchedModel, imp
 from superopt.search.search_log import SearchLog
 from superopt.search.segment_search import SegmentSearch
 from superopt.search.segments import Gain, Passes, relower, whole_islands
-from superopt.search.selection import (
-    arithmetic_of_passes,
-    fallback_choices,
-    has_steps_of,
-    rules_applied_by_gains,
-    searched_segment_entries,
-    splice_passes,
-    unsearched_segment_counts,
-)
+from superopt.search.selection import fallback_choices, has_steps_of, splice_passes
 from superopt.search.unimproved_cache import UnimprovedModelCache
 from superopt.worker_pool import defer_garbage_collection
 
@@ -192,7 +188,7 @@ def optimize(
         raise ValueError(f"stop must be an event such as threading.Event, not {stop!r}")
     if fresh and no_cache:
         raise ValueError("fresh=True cannot be used with no_cache=True, because nothing is stored without a cache")
-    stages = stages_of(tune=tune, predicted=device_profile is not None)
+    stages = optimization_stages(tune=tune, predicted=device_profile is not None)
     phases = PhaseTimer(progress or ignore_progress, stages)
     stored = Path(cache) if cache is not None else default_path()
     times = replacing_entries(stored, keep=fresh) if fresh or no_cache else nullcontext(stored)
@@ -234,7 +230,7 @@ def optimize(
         prepared = prepare(request, settings, phases, scratch)
         outcomes: list[ModelOutcome] = []
         with limit_memory_growth(OPTIMIZATION.memory_factor * weight_bytes(loaded.model) + OPTIMIZATION.memory_bytes):
-            for candidate in search(prepared, outcomes):
+            for candidate in search_for_candidates(prepared, outcomes):
                 outcomes.append(accept_or_reject_candidate(candidate, prepared, outcomes))
                 if outcomes[-1].accepted:
                     break
@@ -260,8 +256,8 @@ def optimize(
     return result(model, loaded, changed, report, evidence, prepared.source, embed=ort_config, metadata=metadata)
 
 
-def stages_of(*, tune: bool, predicted: bool) -> tuple[str, ...]:
-    """Return the names of the phases of an optimization in order.
+def optimization_stages(*, tune: bool, predicted: bool) -> tuple[str, ...]:
+    """Return the names of the stages of `superopt.optimize` in order.
 
     Args:
         tune: Whether session settings are tuned.
@@ -270,8 +266,8 @@ def stages_of(*, tune: bool, predicted: bool) -> tuple[str, ...]:
     return ("load", *(["tune"] if tune else []), "prepare", "search", "predict" if predicted else "measure", "check", "explain")
 
 
-def search(prepared: PreparedModel, outcomes: Sequence[ModelOutcome]) -> Iterator[ModelCandidate]:
-    """Yield candidate models for the caller to judge, best first.
+def search_for_candidates(prepared: PreparedModel, outcomes: Sequence[ModelOutcome]) -> Iterator[ModelCandidate]:
+    """Search the prepared model, and yield candidate models for `superopt.optimize` to judge, best first.
 
     The caller adds the outcome of each candidate to `outcomes`, and stops the iteration when a candidate is accepted. A
     candidate without any rewrites means that no improvement was found.
@@ -379,12 +375,12 @@ def search_prepared_model(
 
 
 def ratio_in_context(prepared: PreparedModel) -> Callable[[Model, Model], tuple[float, float]] | None:
-    """Return a function that times two whole models alternately.
+    """Return the function with which the search of `superopt.optimize` times two whole models alternately, or None.
 
     The function returns the confidence interval of the first model's time divided by the second model's time. The first seconds
     of this timing do not count as search time, so that a search finds the same results with and without the timing.
 
-    Returns None if times are predicted, or if the model is large, runs long or takes long to open.
+    The result is None if times are predicted, or if the model is large, runs long or takes long to open.
     """
     first, judge = prepared.first, prepared.candidate_judge
     large = 2 * weight_bytes(prepared.start) > COMPARISON.max_resident_bytes
@@ -483,9 +479,10 @@ def prepared_gain_choices(
 
 
 def negligible_share(prepared: PreparedModel, searched: SearchedModel) -> float:
-    """Return the share of the run time that all improvements save according to the cost model, if it is too small to measure.
+    """Return the share of the run time that all improvements save, if the share is so small that `superopt.optimize` measures
+    no candidate.
 
-    Otherwise, the result is 0.
+    The cost model predicts the saved time. If the share is large enough to measure, the result is 0.
     """
     first, saved = prepared.first, sum(gain.seconds for taken in searched.best.passes for gain in taken)
     hopeless = (
@@ -498,7 +495,8 @@ def negligible_share(prepared: PreparedModel, searched: SearchedModel) -> float:
 def accept_or_reject_candidate(
     candidate: ModelCandidate, prepared: PreparedModel, outcomes: Sequence[ModelOutcome]
 ) -> ModelOutcome:
-    """Check the candidate numerically, compare its speed with the original's speed, and return the outcome.
+    """Write the model of a candidate for `superopt.optimize`, let the judge check the model and compare its speed with the
+    original's speed, and return the outcome.
 
     `outcomes` contains the outcomes of earlier candidates.
     """
@@ -592,7 +590,7 @@ def report_of(prepared: PreparedModel, outcomes: Sequence[ModelOutcome]) -> Repo
         rewrites_tried=searched.log.tried,
         candidates_measured=searched.log.measured,
         progress=tuple(searched.log.improvements),
-        operator_counts=changed_counts(loaded.model, best.candidate.model if best.accepted else None),
+        operator_counts=changed_operator_counts(loaded.model, best.candidate.model if best.accepted else None),
         fixed=prepared.specialization.described(),
         inlined=sum(condition is not None for taken in prepared.specialization.branches for condition in taken),
     )

@@ -15,7 +15,7 @@ from superopt.model.external_data import temporary_scratch
 from superopt.model.load import Source, count
 from superopt.report.progress import ignore_progress
 from superopt.report.search_plan import PlannedIsland, SearchPlan
-from superopt.search.segments import running_islands
+from superopt.search.segments import searchable_islands
 from superopt.worker_pool import defer_garbage_collection
 
 STAGES = ("load", "explain")
@@ -44,7 +44,7 @@ def planned(prepared: PreparedModel) -> SearchPlan:
     """Return the plan of the search of a prepared model."""
     failed = prepared.first.refused or prepared.failed
     chart, sizes = prepared.charts.of(prepared.start), prepared.sizings[0].numbers
-    searchable = [] if failed else running_islands(chart, prepared.runs)
+    searchable = [] if failed else searchable_islands(chart, prepared.runs)
     device = prepared.device.one_thread
     seconds = {} if failed else node_seconds(prepared.start, device, sizes, prepared.source, prepared.scratch)
     islands = [

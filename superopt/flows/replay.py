@@ -24,7 +24,7 @@ from superopt.flows.certificate import Evidence, certificate_node_names
 from superopt.flows.optimized import InMemory, M_co, model_in_given_form
 from superopt.flows.options import Options, ReplayOptions
 from superopt.flows.prepare import PhaseTimer, PreparedModel, prepare, read_request
-from superopt.flows.report_fields import rounding_report, timing
+from superopt.flows.report_fields import arithmetic_of_passes, rounding_report, timing
 from superopt.flows.settings import settings_of
 from superopt.model.examples import Given
 from superopt.model.external_data import temporary_scratch
@@ -39,8 +39,8 @@ from superopt.runtime.multi_shape import ComparisonSettings, cached_check, compa
 from superopt.search.apply import State, Step
 from superopt.search.backtracking import SearchResult
 from superopt.search.replay import StepReplay
-from superopt.search.segments import Gain, Passes, Runs, Segment, gate_of, running_islands, segments, whole_islands
-from superopt.search.selection import arithmetic_of_passes, splice_fitting, splice_passes
+from superopt.search.segments import Gain, Passes, Runs, Segment, gate_of, searchable_islands, segments, whole_islands
+from superopt.search.selection import splice_fitting, splice_passes
 from superopt.verification.certificates import (
     Certificate,
     Pass,
@@ -342,7 +342,7 @@ class _Parts:
         self._chart, self._runs = chart, runs
         self._nodes = {
             (island.scope, name): (number, order, node)
-            for number, island in enumerate(running_islands(chart, runs))
+            for number, island in enumerate(searchable_islands(chart, runs))
             for order, (name, node) in enumerate(zip(certificate_node_names(island), island.nodes, strict=True))
         }
         self._taken = set[object]()

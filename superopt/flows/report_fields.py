@@ -4,19 +4,40 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 
+from superopt.algebra.value_analysis import ASSUMPTIONS
 from superopt.cost.forecast import ForecastClock, Forecasts
 from superopt.model.load import Model, all_nodes
 from superopt.policy import REPORT
 from superopt.report.number_texts import percent, ratio
-from superopt.report.optimization import OutputRounding, Prediction, Rounding, RunEnvironment, SessionTuning, Timing
+from superopt.report.optimization import (
+    AppliedRule,
+    Arithmetic,
+    OutputRounding,
+    Prediction,
+    Rounding,
+    RunEnvironment,
+    SegmentGain,
+    SessionTuning,
+    Timing,
+)
+from superopt.rules.fp_flags import ALL_FLAGS, FpFlag, FpMode
+from superopt.rules.fusion import FLAGS, RECOGNIZED, fusions, recognition_text
+from superopt.rules.rule import Rule
 from superopt.runtime.check import Check
 from superopt.runtime.compare import Comparison
 from superopt.runtime.multi_shape import SizeComparisons
 from superopt.runtime.session import Device, runtime
 from superopt.runtime.tuning import Tuning
+from superopt.search.apply import PARTLY
 from superopt.search.judging import ModelOutcome
+from superopt.search.segments import Gain, Passes
+from superopt.speclib.recurrence import recurrences
+
+REGROUPED = frozenset({FpFlag.REASSOC, FpFlag.CONTRACT})
+"""The floating-point flags (freedoms to change rounding) of a step that adds in a different order."""
 
 
 def verdict_reason(outcome: ModelOutcome, details: str, failed: str, threads: int) -> str:
@@ -129,9 +150,81 @@ def operator_counts(before: Model, after: Model) -> dict[str, tuple[int, int]]:
     return {name: (first[name], second[name]) for name in first | second}
 
 
-def changed_counts(before: Model, after: Model | None) -> dict[str, tuple[int, int]]:
-    """Return a mapping from each operator whose node count changes to the counts before and after, the largest change first."""
+def changed_operator_counts(before: Model, after: Model | None) -> dict[str, tuple[int, int]]:
+    """Return the report's mapping from each operator whose node count changes to the counts before and after, the largest
+    change first.
+    """
     if after is None:
         return {}
     changed = {name: pair for name, pair in operator_counts(before, after).items() if pair[0] != pair[1]}
     return dict(sorted(changed.items(), key=lambda entry: (-abs(entry[1][1] - entry[1][0]), entry[0])))
+
+
+def rules_applied_by_gains(taken: Iterable[Gain], rules: Iterable[Rule]) -> tuple[AppliedRule, ...]:
+    """Return the report's entries for the rules, definitions and corrected mutants that the steps of the gains use, with the
+    largest saving first.
+
+    A gain is the search result for one part of the model. A corrected mutant is a term that equals an operator at some output
+    positions, with its wrong elements replaced.
+    """
+    times: dict[str, int] = defaultdict(int)
+    saved: dict[str, float] = defaultdict(float)
+    taken, rules = list(taken), list(rules)
+    for gain in taken:
+        for step, seconds in zip(gain.found.steps, gain.steps, strict=True):
+            times[step.rule] += len(gain.copies)
+            saved[step.rule] += seconds * gain.runs * gain.share_in_context
+    stored = {rule.name for rule in rules}
+    text = {**{r.name: r.text for r in recurrences()}, **{rule.name: rule.text for rule in (*fusions().values(), *rules)}}
+    text |= {step.rule: step.text for gain in taken for step in gain.found.steps if step.rule.startswith(PARTLY)}
+    text |= {name: recognition_text(name) for name in times if name.endswith(RECOGNIZED)}
+    return tuple(
+        AppliedRule(name, text[name], times[name], saved[name], name in stored)
+        for name in sorted(times, key=lambda n: (-saved[n], n))
+    )
+
+
+def arithmetic_of_passes(passes: Passes, rules: Iterable[Rule], mode: FpMode) -> Arithmetic:
+    """Return the report's entry for the floating-point flags that the passes need, and for the assumptions under which the mode
+    admits their steps.
+
+    A flag is an assumption about floating-point values, or a freedom to change results. A step to a corrected mutant (a cheaper
+    term that replaces an operator) is assumed to need all flags. A step to a recurrence operator is assumed to need the flags
+    for sums in a different order.
+    """
+    known = {rule.name: rule.flags for rule in (*fusions().values(), *rules)}
+    flags: set[FpFlag] = set()
+    for step in (step for taken in passes for gain in taken for step in gain.found.steps):
+        recognized = FLAGS if step.rule.endswith(RECOGNIZED) else REGROUPED
+        flags |= ALL_FLAGS if step.rule.startswith(PARTLY) else known.get(step.rule, recognized)
+    assumed = mode is FpMode.RELAXED and not flags <= {*REGROUPED, FpFlag.ARCP, FpFlag.NSZ}
+    return Arithmetic(str(mode), tuple(str(flag) for flag in FpFlag if flag in flags), ASSUMPTIONS if assumed else ())
+
+
+def searched_segment_entries(searched: Iterable[Gain]) -> tuple[SegmentGain, ...]:
+    """Return the report's entry for each segment (part of the model) that was searched."""
+    return tuple(
+        SegmentGain(
+            outputs=tuple(gain.copies[0].island.outputs),
+            nodes=len(gain.copies[0].island.nodes),
+            copies=len(gain.copies),
+            before=gain.found.before,
+            after=gain.found.after,
+            rules=tuple(step.rule for step in gain.found.steps),
+            states=gain.found.expanded,
+            stopped=gain.found.stopped,
+        )
+        for gain in searched
+    )
+
+
+def unsearched_segment_counts(searched: Iterable[Gain]) -> dict[str, int]:
+    """Return the report's mapping from reasons to the counts of segments that could not be searched or written as nodes.
+
+    A segment is a part of a model.
+    """
+    found: Counter[str] = Counter()
+    for gain in searched:
+        if gain.left:
+            found[gain.left] += len(gain.copies)
+    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))

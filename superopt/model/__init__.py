@@ -5,7 +5,7 @@ and `splice`.
 
 Load and save:
 
-    `load`: reads a model from a file or an object, makes normalized copies for analysis, and counts nodes and weight bytes.
+    `load`: reads a model from a file or an object, makes normalized copies for analysis, lists and counts nodes and tensors.
     `save`: writes a model file and its data file atomically.
     `external_data`: moves large tensors of a ModelProto to files in a temporary folder.
     `session_metadata`: reads and writes session settings in the model's metadata (`ort_config`).
@@ -14,7 +14,8 @@ Load and save:
         rewrites.
     `convert_opset`: converts a model to a newer opset.
     `inline_functions`: inlines local functions.
-    `specialize`: fixes inputs and sizes that the user gives, and inlines branches whose conditions become known.
+    `specialize`: reads the inputs and sizes that the user fixes, and finds the conditions of Ifs that then become known.
+        `superopt.protobuf.specialize` changes the model.
 
 Shapes and constants:
 
@@ -40,8 +41,10 @@ From terms to nodes:
 
     `lower`: translates terms to ONNX nodes, using specs/, with implicit broadcasts and Splits; folds terms without variables.
     `operands`: orders and groups the operands of sums and products, merges constants, and finds slices that one Split computes.
+    `image_blocks`: SpaceToDepth and DepthToSpace in place of transposes that move image blocks.
     `epilogues`: fuses a bias or a factor into the preceding node (Conv, Gemm) during lowering. No rule is needed.
-    `available_fusions`: selects the fusion rules that a model may use, at its opset or in ONNX Runtime's own domains.
+    `available_fusions`: selects the fusion rules that a model may use, at its opset or in ONNX Runtime's own domains, and the
+        operators that are lifted from and lowered to ONNX nodes.
     `dynamic_lowering`: writes shapes, bounds and pads that depend on dynamic dimensions (0 and -1 in a Reshape, `auto_pad`).
     `keepdims`: moves axes of extent 1 out of and into reductions (`keepdims=1`).
     `booleans`: inserts Casts between booleans and numbers.

@@ -1,5 +1,5 @@
 """Select the fusion rules that a model may use, at its opset or in ONNX Runtime's own domains, and the operators of the algebra
-that a single ONNX operator computes.
+that are lifted from ONNX nodes and lowered to ONNX nodes.
 """
 
 from __future__ import annotations
@@ -14,21 +14,24 @@ from superopt.rules.rule import Rule
 
 
 def fusions_at_opset(opset: int) -> tuple[Rule, ...]:
-    """Return the rules that replace a term by one standard operator that exists at this opset."""
+    """Return the fusion rules that a model may use at its opset.
+
+    Each rule replaces a term by one standard operator that exists at this opset.
+    """
     return tuple(
         rule for rule in fusions().values() if any(exists_at_opset(name, opset) for name in fusion_rule_node_types(rule))
     )
 
 
 def contrib_fusions() -> tuple[Rule, ...]:
-    """Return the rules that replace a term by one operator of a non-standard domain, such as `com.microsoft`."""
+    """Return the fusion rules that a model may use in ONNX Runtime's own domains, such as `com.microsoft`."""
     return tuple(rule for rule in fusions().values() if all("." in name for name in fusion_rule_node_types(rule)))
 
 
-def recognizable_operators(*, allow_contrib: bool) -> tuple[str, ...]:
-    """Return the names of the algebra's operators that a single ONNX operator computes, in alphabetical order.
+def single_node_operators(*, allow_contrib: bool) -> tuple[str, ...]:
+    """Return the names of the operators that are lifted from ONNX nodes and lowered to ONNX nodes, in alphabetical order.
 
-    If `allow_contrib` is False, only ONNX operators of the standard domain count.
+    If `allow_contrib` is False, only nodes of the standard domain count.
     """
     return tuple(
         spec.name

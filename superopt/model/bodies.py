@@ -47,6 +47,15 @@ def control_flow_graphs(model: Model) -> dict[Scope, ir.Graph]:
     return dict(_graphs(model.graph, TOP))
 
 
+def bodies_in(node: ir.Node) -> Iterator[ir.Graph]:
+    """Yield the bodies of a control flow node, such as the branches of an If: the graphs in the node's attributes."""
+    for attribute in node.attributes.values():
+        if attribute.type == ir.AttributeType.GRAPH:
+            yield attribute.as_graph()
+        elif attribute.type == ir.AttributeType.GRAPHS:
+            yield from attribute.as_graphs()
+
+
 def _graphs(graph: ir.Graph, scope: Scope) -> Iterator[tuple[Scope, ir.Graph]]:
     yield scope, graph
     for node in graph:

@@ -68,9 +68,10 @@ class OperatorShare:
 
 
 def operator_shares(chart: Chart, seconds: Mapping[int, float]) -> tuple[OperatorShare, ...]:
-    """Return each operator's share of the run time, the largest share first. `seconds` is the result of `node_seconds`.
+    """Return the number of each operator's nodes, inside and outside the islands, and the nodes' share of the run time.
 
-    The result is empty if the model could not be timed.
+    The operator with the largest share comes first. `seconds` is the result of `node_seconds`. The result is empty if the model
+    could not be timed.
     """
     whole = sum(seconds.values()) or 1.0
     found: dict[str, tuple[int, float]] = {}
@@ -134,14 +135,14 @@ def _is_sized(value: ir.Value, views: Views) -> bool:
 def node_seconds(
     model: Model, device: Device, sizes: Mapping[str, int], source: InputSource, scratch: Scratch
 ) -> dict[int, float]:
-    """Run the model a few times, and return a mapping from the number of each node to the total run time of the node in
-    seconds.
+    """Measure the run time of each node, inside and outside the islands, for the nodes' shares of the run time.
 
-    Nodes are numbered in topological order. `source` supplies the inputs, and `sizes` contains the sizes of their dynamic
-    dimensions. `scratch` is a temporary folder for large tensors. Control flow nodes are left out, because the nodes of their
-    bodies are timed instead. ONNX Runtime copies a DequantizeLinear that has several readers, and adds a suffix such as
-    `/duplicated` to the name of each copy. The run time of a copy counts as run time of the original node. The result is empty
-    if the model cannot be run.
+    The model runs a few times. The result maps the number of each node to the total run time of the node in seconds. Nodes are
+    numbered in topological order. `source` supplies the inputs, and `sizes` contains the sizes of their dynamic dimensions.
+    `scratch` is a temporary folder for large tensors. Control flow nodes are left out, because the nodes of their bodies are
+    timed instead. ONNX Runtime copies a DequantizeLinear that has several readers, and adds a suffix such as `/duplicated` to
+    the name of each copy. The run time of a copy counts as run time of the original node. The result is empty if the model
+    cannot be run.
     """
     marked = model.clone()
     marked.graph.sort()

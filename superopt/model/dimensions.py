@@ -32,14 +32,14 @@ results.
 
 
 def dimension_name(value: ir.Value, axis: int, extent: object) -> str:
-    """Return the name that the model gives to an input's dynamic dimension, or `input[axis]` if the dimension has no name.
+    """Name a dynamic dimension of a model's input: return its name in the model, or `input[axis]` if it has no name.
 
     A placeholder that exporters write for unnamed dimensions does not count as a name.
     """
-    return dimension_key(value.name or "", axis, declared_name(extent))
+    return dimension_key(value.name or "", axis, _declared_name(extent))
 
 
-def declared_name(extent: object) -> str:
+def _declared_name(extent: object) -> str:
     """Return the name that the model gives to a dynamic dimension, or an empty string if the dimension has no name."""
     return (extent.value if isinstance(extent, ir.SymbolicDim) else None) or ""
 
@@ -50,8 +50,8 @@ def remove_placeholder_names(values: Iterable[ir.Value]) -> None:
     For ONNX Runtime, equal names mean equal sizes, so equal placeholders could make ONNX Runtime reuse memory wrongly.
     """
     for value in values:
-        if value.shape is not None and any(is_unnamed(declared_name(d)) for d in value.shape if not isinstance(d, int)):
-            named = [d if isinstance(d, int) or not is_unnamed(declared_name(d)) else None for d in value.shape]
+        if value.shape is not None and any(is_unnamed(_declared_name(d)) for d in value.shape if not isinstance(d, int)):
+            named = [d if isinstance(d, int) or not is_unnamed(_declared_name(d)) else None for d in value.shape]
             value.shape = ir.Shape(named)
 
 
@@ -87,9 +87,9 @@ def dynamic_dimensions(model: Model) -> dict[tuple[str, int], Size]:
     return {(v.name or "", axis): dimension(dimension_name(v, axis, extent)) for v, axis, extent in _dynamic(model)}
 
 
-def trust_assumptions(model: Model) -> list[str]:
-    """Return a sentence for each name that several dimensions share. Each sentence says that these dimensions are assumed to be
-    equal.
+def dimension_assumptions(model: Model) -> list[str]:
+    """Return a sentence for each name that several dynamic dimensions share. Each sentence says that these dimensions are
+    assumed to be equal.
 
     The ONNX standard says that dimensions of the same name are equal.
     """
@@ -104,9 +104,9 @@ def trust_assumptions(model: Model) -> list[str]:
 
 
 def sample_sizings(model: Model) -> tuple[DimBinding, ...]:
-    """Return a few choices of sizes for the dynamic dimensions. Statements about all sizes are tested at these sizes.
+    """Choose the sizes of the model's dynamic dimensions at which statements about all sizes are tested.
 
-    Each choice gives different sizes to different dimensions.
+    Return a few choices. Each choice gives different sizes to different dimensions.
     """
     starts = [MODEL.first_image_size if image else MODEL.first_size for image in dynamic_dimension_names(model).values()]
     names = [*dynamic_dimension_names(model)]
@@ -126,7 +126,7 @@ def dimension_spellings(model: Model) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {name: [name] for name in names}
     for value, axis, extent in _dynamic(model):
         name = dimension_name(value, axis, extent)
-        for spelling in (declared_name(extent), f"{value.name}.{axis}", f"{value.name}[{axis}]"):
+        for spelling in (_declared_name(extent), f"{value.name}.{axis}", f"{value.name}[{axis}]"):
             if spelling and spelling not in names:
                 found.setdefault(spelling, []).append(name)
     return found
@@ -192,7 +192,7 @@ def decoded_dimensions(model: Model) -> tuple[set[str], set[str], set[str]]:
     names = {(value, axis): dimension_name(value, axis, extent) for value, axis, extent in _dynamic(model)}
     caches = [*_growing_caches(model)]
     lengths = {names[cache, axis] for cache, axis, _ in caches if (cache, axis) in names}
-    longer = {declared_name(grown.shape[axis]) for _, axis, grown in caches if grown is not None and grown.shape is not None}
+    longer = {_declared_name(grown.shape[axis]) for _, axis, grown in caches if grown is not None and grown.shape is not None}
     rest = {
         name
         for (value, axis), name in names.items()

@@ -37,6 +37,7 @@ from superopt.algebra.value_analysis import (
     large_summands_cancel,
 )
 from superopt.errors import InvalidModelError, ShapeError
+from superopt.model.bodies import bodies_in
 from superopt.model.fold import fold
 from superopt.model.lift import FLOATS, STANDARD, Array, constant_array, constant_tensor
 from superopt.model.operands import fold_literal_term
@@ -216,10 +217,10 @@ class ModelFacts:
     def __init__(self, model: ir.Model) -> None:
         nodes = list(ir.traversal.RecursiveGraphIterator(model.graph))
         self._top = model.graph
-        self._outer: dict[GraphOrNone, GraphOrNone] = {graph: node.graph for node in nodes for graph in graphs_in(node)}
+        self._outer: dict[GraphOrNone, GraphOrNone] = {graph: node.graph for node in nodes for graph in bodies_in(node)}
         self._named: dict[tuple[GraphOrNone, str | None], ir.Value] = {
             (graph, value.name): value
-            for graph in (model.graph, *(body for node in nodes for body in graphs_in(node)))
+            for graph in (model.graph, *(body for node in nodes for body in bodies_in(node)))
             for value in (*graph.inputs, *graph.initializers.values(), *(v for node in graph for v in node.outputs))
         }
         self._masks, self._padded = _masks(nodes)
@@ -479,7 +480,7 @@ class ModelFacts:
         """
         if result.dtype not in FLOATS:
             return self._outside(result)
-        if node.domain not in KNOWN_DOMAINS or any(True for _ in graphs_in(node)):
+        if node.domain not in KNOWN_DOMAINS or any(True for _ in bodies_in(node)):
             return UNKNOWN
         if node.op_type == "ConstantOfShape":
             value = node.attributes.get("value")
@@ -576,15 +577,6 @@ def _cancel(operands: Collection[SumOperand]) -> bool:
         if not (one.constant and one.facts.ordinary and one.facts.magnitude <= one.ordinary):
             signs[one.moves, one.source].add(one.sign)
     return any(len(both) > 1 for both in signs.values())
-
-
-def graphs_in(node: ir.Node) -> Iterator[ir.Graph]:
-    """Yield the graphs in the node's attributes, such as the branches of an If."""
-    for attribute in node.attributes.values():
-        if attribute.type == ir.AttributeType.GRAPH:
-            yield attribute.as_graph()
-        elif attribute.type == ir.AttributeType.GRAPHS:
-            yield from attribute.as_graphs()
 
 
 def _graph_of(value: ir.Value) -> GraphOrNone:

@@ -119,8 +119,10 @@ def function_library(pairs: Sequence[FunctionPair], opset: int) -> ModelProto:
 # ---------------------------------------------------------------- matches at shapes at which the rule is not stated
 
 
-def sides_agree(sides: tuple[Lowered, Lowered], drawn: Sequence[Mapping[str, tuple[int, ...]]], opset: int, seed: int) -> bool:
-    """Return whether both sides of a rule give the same results on random inputs.
+def lowered_sides_agree(
+    sides: tuple[Lowered, Lowered], drawn: Sequence[Mapping[str, tuple[int, ...]]], opset: int, seed: int
+) -> bool:
+    """Return whether both sides of an exported rule, lowered to ONNX nodes, give the same results on random inputs.
 
     Inputs on which the left side fails are ignored. The right side must run on all other inputs, and there must be at least
     `MODEL.min_pair_trials` of them. `drawn` contains shapes of the inputs at which the rule is well typed. The ranks and

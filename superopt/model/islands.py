@@ -30,9 +30,9 @@ from superopt.algebra.operators import apply, operator
 from superopt.algebra.terms import Term, subterms, variables
 from superopt.algebra.value_analysis import UNKNOWN, Facts
 from superopt.errors import ShapeError
-from superopt.model.bodies import TOP, Scope, control_flow_graphs
+from superopt.model.bodies import TOP, Scope, bodies_in, control_flow_graphs
 from superopt.model.constant_folding import fold_known_values
-from superopt.model.facts import MOVING, ModelFacts, graphs_in, is_guard
+from superopt.model.facts import MOVING, ModelFacts, is_guard
 from superopt.model.lift import BITS, FLOATS, STANDARD, constant_tensor, is_stored, results_of
 from superopt.model.load import Model
 from superopt.model.lower import lower
@@ -270,7 +270,7 @@ class Chart:
         """
         plain = node.domain in STANDARD and node.op_type not in RANDOM and node.op_identifier() not in self.model.functions
         known = (v is None or v in self._settled or self._is_weight(v) or self._is_constant(v) for v in node.inputs)
-        return plain and bool(node.inputs) and all(known) and next(graphs_in(node), None) is None
+        return plain and bool(node.inputs) and all(known) and next(bodies_in(node), None) is None
 
     def _is_constant(self, value: ir.Value) -> bool:
         """Return whether the value is constant.
@@ -469,7 +469,7 @@ def _graph_of(node: ir.Node) -> ir.Graph:
 def _reads(node: ir.Node) -> Iterator[ir.Value]:
     """Yield the values that the node and the nodes of its subgraphs read, including values that the subgraphs compute."""
     yield from (v for v in node.inputs if v is not None)
-    for graph in graphs_in(node):
+    for graph in bodies_in(node):
         yield from graph.outputs
         for inner in graph:
             yield from _reads(inner)

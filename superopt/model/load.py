@@ -35,9 +35,9 @@ __all__ = [
     "as_model",
     "as_proto",
     "load",
+    "model_tensors",
     "normalized_copy",
     "opset_of",
-    "stored_tensors",
 ]
 
 
@@ -82,7 +82,7 @@ class Loaded:
     @property
     def external(self) -> bool:
         """Whether the model has tensors in external data files."""
-        return any(isinstance(t, ir.ExternalTensor) for t in stored_tensors(self.model))
+        return any(isinstance(t, ir.ExternalTensor) for t in model_tensors(self.model))
 
 
 def load(source: Source) -> Loaded:
@@ -209,7 +209,7 @@ def opset_of(model: Model) -> int:
 
 
 def all_nodes(model: Model) -> Iterator[ir.Node]:
-    """Return the nodes of the top graph and of all nested graphs."""
+    """Return the nodes of a loaded model: the nodes of the top graph and of all nested graphs."""
     return iter(ir.traversal.RecursiveGraphIterator(model.graph))
 
 
@@ -218,8 +218,8 @@ def count(model: Model) -> int:
     return sum(1 for _ in all_nodes(model))
 
 
-def stored_tensors(model: Model) -> Iterator[ir.TensorProtocol]:
-    """Yield every tensor in the model's initializers and attributes, including those of subgraphs and local functions."""
+def model_tensors(model: Model) -> Iterator[ir.TensorProtocol]:
+    """Yield every tensor in a loaded model's initializers and attributes, including those of subgraphs and local functions."""
     for graph in model.graphs():
         for value in graph.initializers.values():
             if value.const_value is not None:
@@ -232,7 +232,7 @@ def stored_tensors(model: Model) -> Iterator[ir.TensorProtocol]:
 
 def weight_bytes(model: Model) -> int:
     """Return the total size in bytes of all tensors that the model stores."""
-    return sum(tensor.nbytes for tensor in stored_tensors(model))
+    return sum(tensor.nbytes for tensor in model_tensors(model))
 
 
 def _attributes(model: Model) -> Iterator[tuple[ir.Node, ir.Attr]]:

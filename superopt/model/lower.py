@@ -28,6 +28,7 @@ from superopt.errors import ShapeError
 from superopt.model.booleans import MOVERS, resolve_booleans
 from superopt.model.dynamic_lowering import flattened_axis, has_dynamic_dimensions, numeric, unit_axes
 from superopt.model.epilogues import ROLES, emit_epilogue, fusable_operands, row
+from superopt.model.image_blocks import rewrite_block_transpose
 from superopt.model.keepdims import sink_unit_axes
 from superopt.model.operands import (
     fold_literal_term,
@@ -43,15 +44,14 @@ from superopt.protobuf.nodes import (
     Deferred,
     Lowered,
     NodeText,
-    input_position,
     needed_nodes,
     rename_values,
+    schema_input_position,
     schema_of,
     shorten_reshape_chains,
 )
 from superopt.speclib.composite import unfolded, without
 from superopt.speclib.gather_nd import unflattened
-from superopt.speclib.image_blocks import blocked
 
 Array: TypeAlias = "npt.NDArray[Any]"
 Constants: TypeAlias = "Callable[[Term], Array | Deferred]"
@@ -270,7 +270,7 @@ class _Lowering:
         moved = (
             sink_unit_axes(term, self.alone)
             or unflattened(term, self.alone)
-            or (blocked(term) if self._may_block(term) else None)
+            or (rewrite_block_transpose(term) if self._may_block(term) else None)
         )
         if moved is not None:
             return self.name_of(moved)
@@ -455,7 +455,7 @@ class _Lowering:
             if name in schema.attributes:
                 written.append((name, value))
             else:
-                position = input_position(schema, name, self.opset)
+                position = schema_input_position(schema, name, self.opset)
                 names += [""] * (position + 1 - len(names))
                 if isinstance(value, tuple) and has_dynamic_dimensions(value):
                     names[position] = self._symbolic(value)

@@ -12,7 +12,7 @@ import onnx_ir as ir
 from superopt.errors import TargetError
 from superopt.files import output_data_file_name, publish, same_file, staging, target_of
 from superopt.model.external_data import Scratch, externalize_tensors
-from superopt.model.load import Model, as_proto, stored_tensors
+from superopt.model.load import Model, as_proto, model_tensors
 from superopt.policy import MODEL
 from superopt.protobuf.map_types import has_maps, with_maps
 from superopt.protobuf.stored import INLINE_LIMIT, Loadable, external_initializers
@@ -30,7 +30,7 @@ def save(model: Model, path: str | os.PathLike[str], *, external: bool = False) 
             changed.
     """
     target = target_of(path)
-    kept = {os.path.realpath(t.path) for t in stored_tensors(model) if isinstance(t, ir.ExternalTensor)}
+    kept = {os.path.realpath(t.path) for t in model_tensors(model) if isinstance(t, ir.ExternalTensor)}
     if any(same_file(target, Path(file)) for file in kept):
         raise TargetError(f"{path}: cannot write: the model keeps tensors in this file")
     with staging(target) as folder:
@@ -61,7 +61,7 @@ def loadable(model: Model, scratch: Scratch, path: Path | None = None) -> Loadab
     Raises:
         TargetError: a file for tensors cannot be written.
     """
-    stored = list(stored_tensors(model))
+    stored = list(model_tensors(model))
     elsewhere = [t for t in stored if isinstance(t, ir.ExternalTensor)]
     inside = sum(t.nbytes for t in stored if not isinstance(t, ir.ExternalTensor))
     if inside <= MODEL.max_message_bytes:
@@ -75,7 +75,7 @@ def _apart(model: Model) -> bool:
     """Return whether `save` must write a data file: some tensors are external, or the tensors together are too large for one
     file.
     """
-    stored = list(stored_tensors(model))
+    stored = list(model_tensors(model))
     return any(isinstance(t, ir.ExternalTensor) for t in stored) or sum(t.nbytes for t in stored) > INLINE_LIMIT
 
 

@@ -21,7 +21,7 @@ from superopt.model.lift import constant_tensor
 from superopt.model.load import Model
 from superopt.model.views import Views
 from superopt.policy import MODEL, PROCESS
-from superopt.protobuf.specialize import Specialization, branch_nodes, fix_inputs, inline_branches
+from superopt.protobuf.specialize import Specialization, fix_inputs, if_nodes, inline_branches
 from superopt.runtime.input_source import Example
 
 Fixable: TypeAlias = "str | npt.ArrayLike"
@@ -150,8 +150,8 @@ def specialize(model: Model, fixed: Specialization) -> tuple[Model, Specializati
     except ValueError as error:
         raise FixedInputError(str(error)) from error
     rounds: list[Sequence[bool | None]] = []
-    while branch_nodes(special) and len(rounds) < MODEL.max_branch_rounds:
-        taken = [_condition(node) for node in branch_nodes(Views(special).model)]
+    while if_nodes(special) and len(rounds) < MODEL.max_branch_rounds:
+        taken = [_condition(node) for node in if_nodes(Views(special).model)]
         if all(condition is None for condition in taken):
             break
         rounds.append(taken)

@@ -10,7 +10,7 @@ from superopt.algebra.dim_binding import FIXED, DimBinding
 from superopt.algebra.extent import AllOf, AnyOf, Compare, Cond, Extent, Size, atoms
 from superopt.algebra.integers import is_unknown, prove, prove_equal
 from superopt.algebra.terms import Shape, Term, subterms, variable
-from superopt.model.dimensions import dynamic_dimensions, sample_sizings, trust_assumptions
+from superopt.model.dimensions import dimension_assumptions, dynamic_dimensions, sample_sizings
 from superopt.model.lift import leaf_of, lift_node, results_of
 from superopt.model.load import Model, analysis_copy, normalized_copy, opset_of
 from superopt.model.shape_values import ShapeValues
@@ -47,7 +47,7 @@ class Views:
         placed = {(inputs[name], axis): extent for (name, axis), extent in dimensions.items()}
         self.values = ShapeValues(copy, self.opset, placed)
         self.model = copy
-        self.assumptions = (*GENERAL, *trust_assumptions(model), *self.values.assumptions)
+        self.assumptions = (*GENERAL, *dimension_assumptions(model), *self.values.assumptions)
 
     def leaf(self, value: ir.Value) -> Term | None:
         """Return a variable that stands for the value in terms, or None if no variable can have the value's type or shape.

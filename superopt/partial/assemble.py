@@ -14,6 +14,7 @@ import numpy as np
 
 from superopt.algebra.operators import apply
 from superopt.algebra.terms import Term
+from superopt.partial.arrange import concat_parts
 from superopt.partial.box import Box, Run
 from superopt.partial.field import Array
 from superopt.policy import MUTANT
@@ -113,7 +114,7 @@ def _interleaved(
         inside = [(box.along(axis, _counted(run, every)), label) for box, run, label in found if run is not None]
         part = assemble_boxes(shape, inside, other, placed)
         stacked.append(apply("reshape", part, shape=(*shape[: axis + 1], 1, *shape[axis + 1 :])))
-    return apply("reshape", concat_nested(stacked, axis - len(sizes)), shape=tuple(sizes))
+    return apply("reshape", concat_parts(stacked, axis - len(sizes)), shape=tuple(sizes))
 
 
 def _counted(run: Run, every: Run) -> Run:
@@ -121,11 +122,6 @@ def _counted(run: Run, every: Run) -> Run:
     progression 3, 5, 7, 9. All positions of `run` must be in `every`.
     """
     return Run((run.start - every.start) // every.step, run.count, max(run.step // every.step, 1))
-
-
-def concat_nested(parts: Sequence[Term], axis: int) -> Term:
-    """Return `concat(a, concat(b, c))` for the parts a, b, c. `axis` is counted from the end: -1 is the last axis."""
-    return functools.reduce(lambda rest, part: apply("concat", part, rest, axis=axis), reversed(parts))
 
 
 def _side_by_side(cells: Cells[Label], make: Make[Label]) -> Term:

@@ -104,8 +104,8 @@ def program_summing_operators(term: Term) -> frozenset[str]:
 
 
 def mutant_kind(term: Term, counted: frozenset[str]) -> Kind:
-    """Return a key that groups similar terms: the names of the term's operators that are in `counted`, each with flags that
-    tell which attributes have default values.
+    """Return a key that groups similar mutants before they become rules: the names of the term's operators that are in
+    `counted`, each with flags that tell which attributes have default values.
     """
     held = [t for t in subterms(term) if t.op in counted and not t.constant]
     return tuple(sorted((t.op, *itertools.chain.from_iterable(map(_plain(t), operator(t.op).parameters))) for t in held))

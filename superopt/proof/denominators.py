@@ -37,9 +37,10 @@ def denominators(*roots: Term) -> tuple[Extent, ...]:
 
 
 def denominator_factors(extent: Extent) -> Iterator[Extent]:
-    """Yield the factors of an extent that can be zero. The extent is nonzero exactly where all yielded factors are nonzero.
+    """Yield the factors of a denominator, or of another extent, that can be zero.
 
-    Reciprocals and extents of tensors are left out, because they are never zero. A sum is yielded as one factor.
+    The extent is nonzero exactly where all yielded factors are nonzero. Reciprocals and extents of tensors are left out,
+    because they are never zero. A sum is yielded as one factor.
     """
     if not isinstance(extent, Size) or len(extent.terms) > 1:
         yield extent

@@ -17,28 +17,31 @@ from fractions import Fraction
 import numpy as np
 
 from superopt.algebra.evaluate import Array, evaluate_terms
-from superopt.algebra.exact import CHAIN, Fields, drawn, fields_for, means
+from superopt.algebra.exact import CHAIN, Fields, drawn, fields_for, required_arithmetic
 from superopt.algebra.operators import POSITIVE, operator, typing_conditions
 from superopt.algebra.terms import Extent, Sym, Term, atoms, substitute_cond, subterms
+from superopt.errors import InstantiationError
 from superopt.notation.parsing import Equation
 from superopt.policy import PROOF
 from superopt.proof.denominators import denominators
 from superopt.rules.instances import Instance, instantiations
+from superopt.rules.rule import Rule
 from superopt.rules.verdict import Counterexample
 
-__all__ = ["Instance", "inputs", "instantiations", "mismatch", "mismatch_at", "replay_counterexample"]
+__all__ = ["Instance", "instantiations", "mismatch", "mismatch_at", "refutation_inputs", "refute_rule", "replay_counterexample"]
 
 
 def refutation_number_domain(*roots: Term) -> Fields:
     """Return the arithmetic for evaluating the terms: each value is a real number together with residues in prime fields."""
     names = {t.op for t in subterms(*roots) if not t.is_variable}
-    return fields_for(frozenset().union(*map(means, sorted(names))), strict=True)
+    return fields_for(frozenset().union(*map(required_arithmetic, sorted(names))), strict=True)
 
 
-def inputs(equation: Equation, instance: Instance, seed: int) -> dict[str, Array]:
-    """Draw random values for every variable: positive and negative numbers, some of which are small and occur repeatedly.
+def refutation_inputs(equation: Equation, instance: Instance, seed: int) -> dict[str, Array]:
+    """Draw random values of all variables, on which both sides of the equation are compared in order to refute it.
 
-    If the equation contains an operator that is defined only on positive numbers and the seed is even, all values are positive.
+    The values are positive and negative numbers, some of which are small and occur repeatedly. If the equation contains
+    an operator that is defined only on positive numbers and the seed is even, all values are positive.
     """
     roots = equation.left + equation.right
     rng = np.random.default_rng(seed)
@@ -69,6 +72,22 @@ def mismatch(equation: Equation, *, instances: int, seed: int) -> Counterexample
     return None
 
 
+def refute_rule(rule: Rule, seed: int, samples: int) -> Counterexample | None:
+    """Compare the rule's sides on random instances. Return a counterexample, or None if the sides always agree.
+
+    The number of instances is about `samples`. The instances are spread over all choices of ranks. Choices of ranks at which
+    the conditions exclude all small sizes are left out.
+    """
+    for equation in rule.equations:
+        try:
+            found = mismatch(equation, instances=-(-samples // len(rule.equations)), seed=seed)
+        except InstantiationError:
+            continue
+        if found is not None:
+            return found
+    return None
+
+
 def _with_zeros(equation: Equation, instance: Instance) -> Iterator[Instance]:
     """Yield a variant of the instance for each attribute variable that occurs in a denominator and can be zero.
 
@@ -89,7 +108,7 @@ def mismatch_at(equation: Equation, instance: Instance, seed: int) -> Counterexa
 
     An instance is a choice of sizes and attributes.
     """
-    arrays: Mapping[str, Array] = inputs(equation, instance, seed)
+    arrays: Mapping[str, Array] = refutation_inputs(equation, instance, seed)
     domain = refutation_number_domain(*equation.left, *equation.right)
     ours, theirs = (_values(side, arrays, instance, domain) for side in (equation.left, equation.right))
     if ours is None:

@@ -7,11 +7,11 @@ fold constants or infer shapes, so that `superopt.verification` may use it. Read
     `validate`: checks the structure of a ModelProto, for example its text, its tensor data, and that each name is defined once.
     `graphs`: finds all nested graphs of a model.
     `nodes`: represents lowered nodes and initializers as Python values, shortens chains of Reshape nodes, and builds models of
-        nodes.
+        nodes, in which `Hollow` arrays can stand in for weights. It looks up the schemas of ONNX operators.
     `tensors`: returns the content of a tensor as bytes.
     `sparse`: replaces sparse tensors by dense tensors.
     `map_types`: keeps map types (of ZipMap nodes), which onnx_ir cannot represent, in metadata.
-    `normalization`: finds the constants by which a model shifts and scales its inputs.
-    `specialize`: fixes inputs and sizes of a model, and replaces Ifs by the nodes of one branch.
-    `names`: recognizes placeholder names of unnamed dimensions.
+    `normalization`: finds the constants by which a model shifts and scales its inputs, and with which it compares inputs.
+    `specialize`: fixes inputs and sizes of a model, finds its Ifs, and inlines the branches that are taken.
+    `names`: recognizes placeholder names of unnamed dimensions, and replaces the placeholders by keys such as `x[0]`.
 """

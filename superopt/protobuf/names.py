@@ -18,9 +18,8 @@ def is_unnamed(name: str) -> bool:
 
 
 def dimension_key(port: str, axis: int, name: str) -> str:
-    """Return the key of an input's dynamic dimension in mappings of sizes.
+    """Return the name of an input's dynamic dimension, or a key such as `x[0]` in place of a placeholder name.
 
-    The key is the dimension's name in the model. If the dimension has no name, the key is the input and the axis, such as
-    `x[0]`.
+    The key consists of the input and the axis. The result identifies the dimension in mappings of sizes.
     """
     return f"{port}[{axis}]" if is_unnamed(name) else name

@@ -167,8 +167,9 @@ def materialize_initializer(array: Array | Deferred) -> Array:
 
 
 def hollow_tensor(array: Hollow, name: str) -> TensorProto:
-    """Return a tensor with this name and the array's type and shape. Its external data is at the beginning of the file
-    `WEIGHTS`.
+    """Return a `TensorProto` with this name and the type and shape of a `Hollow` array.
+
+    The external data of the tensor is at the beginning of the file `WEIGHTS`.
     """
     tensor = TensorProto(name=name, dims=array.shape, data_location=TensorProto.EXTERNAL)
     tensor.data_type = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
@@ -177,8 +178,8 @@ def hollow_tensor(array: Hollow, name: str) -> TensorProto:
     return tensor
 
 
-def with_weights(model: ModelProto, folder: Path) -> ModelProto | Path:
-    """Return the model in a form that a session can load.
+def with_hollow_data(model: ModelProto, folder: Path) -> ModelProto | Path:
+    """Return a model of lowered nodes in a form that a session can load, with a data file for the `Hollow` tensors.
 
     A `Hollow` tensor has a shape but no stored elements. A model without such tensors is returned unchanged. A model with
     `Hollow` tensors is written to the folder, together with a sufficiently large file `WEIGHTS`, and the path of the model is
@@ -220,8 +221,8 @@ def schema_of(op_type: str, opset: int) -> OpSchema:
     return schema
 
 
-def input_position(schema: OpSchema, name: str, opset: int) -> int:
-    """Return the position of the operator's input with this name.
+def schema_input_position(schema: OpSchema, name: str, opset: int) -> int:
+    """Return the position of the input with this name in the schema of an ONNX operator.
 
     Raises:
         ShapeError: The operator has no input with this name at this opset.

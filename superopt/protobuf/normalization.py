@@ -120,10 +120,11 @@ def normalizations(model: ModelProto) -> dict[str, Normalization]:
 
 
 def boundary_values(model: ModelProto, signed: Collection[str]) -> dict[str, tuple[Array, ...]]:
-    """Return, for each input, the values at which an operand computed from the input exactly equals a constant of the model.
+    """Find constants with which the model compares scaled inputs, and return the values of each input that reach a constant.
 
-    The operand may be computed by moving elements and multiplying them by powers of 2. Operands with other factors are left
-    out, because their products are rounded and may never equal the constant.
+    At such a value, an operand that is computed from the input exactly equals the constant. The operand may be computed by
+    moving elements and multiplying them by powers of 2. Operands with other factors are left out, because their products are
+    rounded and may never equal the constant.
 
     Args:
         model: The model.

@@ -36,8 +36,8 @@ class Specialization:
         values: The fixed values of inputs, by name.
         sizes: The fixed sizes of dynamic dimensions. The key is a dimension's name or, for an unnamed dimension, the input and
             the axis, such as `x[0]`.
-        branches: For each round of inlining, the conditions of the model's Ifs, in the order of `branch_nodes`. Each condition
-            is True or False, or None if it is not known.
+        branches: For each round of inlining, the conditions of the model's Ifs, in the order of `if_nodes`. Each condition is
+            True or False, or None if it is not known.
     """
 
     values: Mapping[str, Array] = field(default_factory=dict)
@@ -204,20 +204,20 @@ def _fresh(name: str, taken: set[str | None]) -> str:
 # ---------------------------------------------------------------- branches
 
 
-def branch_nodes(model: ir.Model) -> list[ir.Node]:
-    """Return the If nodes of the model. An If comes before the Ifs in its branches."""
+def if_nodes(model: ir.Model) -> list[ir.Node]:
+    """Return the model's If nodes, which `inline_branches` can replace. An If comes before the Ifs in its branches."""
     every = ir.traversal.RecursiveGraphIterator(model.graph)
     return [node for node in every if node.op_type == "If" and node.domain in STANDARD]
 
 
 def inline_branches(model: ir.Model, taken: Sequence[bool | None]) -> ir.Model:
-    """Return a copy of the model in which each If with a known condition is replaced by the nodes of the branch that is taken.
+    """Return a copy of the model in which the nodes of one branch replace each If whose condition the caller knows.
 
     Nodes and weights that are no longer used are removed.
 
     Args:
         model: The model.
-        taken: For each of the `branch_nodes`, the value of its condition, or None if the condition is not known.
+        taken: For each of the `if_nodes`, the value of its condition, or None if the condition is not known.
 
     Raises:
         ValueError: The number of Ifs in the model differs from the length of `taken`.
@@ -225,7 +225,7 @@ def inline_branches(model: ir.Model, taken: Sequence[bool | None]) -> ir.Model:
     copy = model.clone()
     copy.graph.sort()
     names = Counter(value.name for graph in copy.graphs() for value in defined_values(graph))
-    for node, condition in reversed([*zip(branch_nodes(copy), taken, strict=True)]):
+    for node, condition in reversed([*zip(if_nodes(copy), taken, strict=True)]):
         if condition is not None:
             _inline(node, node.attributes["then_branch" if condition else "else_branch"].as_graph(), names)
     RemoveUnusedNodesPass()(copy)

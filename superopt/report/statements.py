@@ -60,17 +60,23 @@ def node_shares(report: Report) -> str:
 
 
 def keep_step(source: str) -> str:
-    """Return the advice to keep the original. The file name is between backticks."""
+    """Return the sentence with which a report advises to keep the original. The file name is between backticks."""
     return f"keep `{source}`: no faster model was found for this machine"
 
 
 def use_step(source: str, target: str) -> str:
-    """Return the advice to use the result in place of the original. File names are between backticks."""
+    """Return the sentence with which a report advises to use the result in place of the original.
+
+    File names are between backticks.
+    """
     return f"use `{target}` in place of `{source}`: its inputs and outputs have the same names and types"
 
 
 def comparison_step(source: str, target: str) -> str:
-    """Return a statement on how to compare the two models on the user's inputs. The command is between backticks."""
+    """Return the sentence with which a report says how to compare the two models on the user's inputs.
+
+    The command is between backticks.
+    """
     return f"`superopt compare {source} {target} --input FILE.npz` compares speed and outputs on your own inputs"
 
 

@@ -29,18 +29,18 @@ states such a step.
 
 
 def recognized_operator(name: str) -> str | None:
-    """Return the name of the operator that a step recognizes, or None if the step does not recognize an operator.
+    """Return the operator in a rule name of the form `operator.recognized`, or None for any other rule name.
 
-    `name` is the name of the step.
+    A step with such a name replaces a term that computes the same function as the operator.
     """
     op, suffix = name.removesuffix(RECOGNIZED), name.endswith(RECOGNIZED)
     return op if suffix and op in registry() else None
 
 
 def recognition_text(name: str) -> str:
-    """Return a description of a step that recognizes an operator.
+    """Return a description to show in place of the rule's text for a rule name of the form `operator.recognized`.
 
-    If a term defines the operator, the description contains this term.
+    No rule states a step with such a name. If a term defines the operator, the description contains this term.
     """
     op = name.removesuffix(RECOGNIZED)
     composite = registry()[op].composite.partition(" for ")[0].strip()

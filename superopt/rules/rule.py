@@ -143,9 +143,9 @@ def axioms() -> Mapping[str, Rule]:
 
 @functools.cache
 def axiom_laws() -> Mapping[str, Rule]:
-    """Return a mapping from full names to the laws that proofs may use.
+    """Return a mapping from full names to rules: the axioms in specs/ and the laws of commutative operators.
 
-    The laws are the axioms and, for each commutative operator, a law that states its commutativity and associativity.
+    Proofs may use these rules. For each commutative operator, a law states its commutativity and associativity.
     """
     return {**axioms(), **{f"{name}.{REGROUP}": _regrouping(spec) for name, spec in registry().items() if spec.commutative}}
 

@@ -142,9 +142,9 @@ def spec_digests(rule: Rule, used: Iterable[str]) -> dict[str, str]:
 
 
 def ledger_objection(rule: Rule, entry: LedgerEntry | None) -> str | None:
-    """Return the reason why the entry is not a valid proof of the rule, or None if the proof is valid.
+    """Return the reason why the store rejects the ledger entry as a proof of the rule, or None if the store accepts the entry.
 
-    The proof must be valid with the present definitions of the rule's operators.
+    The proof must be valid for all sizes, with the present definitions of the rule's operators.
     """
     if entry is None or entry.key != digest(rule):
         return "the ledger has no proof for the present text of the rule and the present definitions of its operators"
@@ -370,7 +370,7 @@ def content_seal(row: Mapping[str, object]) -> str:
 
 
 def _entry(row: Mapping[str, object]) -> LedgerEntry:
-    entry = record(LedgerEntry, row, f"the ledger line of {row.get('name')}")
+    entry = stored_record(LedgerEntry, row, f"the ledger line of {row.get('name')}")
     known = {flag.value for flag in FpFlag}
     if unknown := [flag for flag in entry.flags or () if flag not in known]:
         raise StoreError(f"the ledger line of {entry.name} has {unknown[0]!r}, which is not a floating-point flag")
@@ -386,14 +386,14 @@ def _rejected(row: Mapping[str, object]) -> Rejected:
     where = f"the refutation of {row.get('rule')}"
     if not isinstance(inner, dict):
         raise StoreError(f"{where} has no counterexample")
-    return record(Rejected, {**row, "counterexample": record(Counterexample, inner, where)}, where)
+    return stored_record(Rejected, {**row, "counterexample": stored_record(Counterexample, inner, where)}, where)
 
 
 Record = TypeVar("Record")
 
 
-def record(kind: Callable[..., Record], row: Mapping[str, object], where: str) -> Record:
-    """Convert a JSON object to an instance of the dataclass `kind`.
+def stored_record(kind: Callable[..., Record], row: Mapping[str, object], where: str) -> Record:
+    """Convert a JSON object from a ledger or another file of the store to an instance of the dataclass `kind`.
 
     Raises:
         StoreError: A field is missing, is unknown or has a value of the wrong type.
@@ -470,7 +470,10 @@ def write_family(family: str, about: str, rules: Sequence[tuple[Rule, LedgerEntr
 
 
 def rules_file_text(about: str, rules: Sequence[tuple[Rule, LedgerEntry]]) -> str:
-    """Return the text of a .rules file: the comment `about`, the core rules, and then the rules that the core rules imply."""
+    """Return the text of a family's .rules file in the store.
+
+    The text contains the comment `about`, the core rules, and then the rules that the core rules imply.
+    """
     titles = {
         CORE: "Core: none was found to follow from the others.",
         SEARCH: "For the search: derived, and proved all the same.",

@@ -52,10 +52,10 @@ def _family_of(path: Path) -> str:
 
 
 def require_free_family(name: str) -> None:
-    """Check that superopt has no family of rules with this name.
+    """Check that the name of a user's file of rules is not the name of a family in the rule store.
 
     Raises:
-        StoreError: superopt has such a family.
+        StoreError: The store has a family with this name.
     """
     if name in families():
         raise StoreError(f"{name}{SUFFIX}: superopt's own rules already use this file name; rename your file")

@@ -12,9 +12,9 @@ class Counterexample:
     """Sizes, attributes and inputs at which the two sides of a rule differ, and the position of the difference.
 
     `shapes` contains every variable's shape, and `attributes` contains the value of every attribute variable. The inputs are
-    the arrays that `superopt.proof.sample.inputs` draws for these shapes from `seed`. At the position `position` of the output
-    with the index `output`, the left side is `left` and the right side is `right`. If the outputs have different shapes,
-    `position` is empty, and `left` and `right` are the shapes.
+    the arrays that `superopt.proof.sample.refutation_inputs` draws for these shapes from `seed`. At the position `position` of
+    the output with the index `output`, the left side is `left` and the right side is `right`. If the outputs have different
+    shapes, `position` is empty, and `left` and `right` are the shapes.
     """
 
     shapes: tuple[tuple[str, tuple[int, ...]], ...]

@@ -79,11 +79,12 @@ class InputValues:
     make: Callable[[], dict[str, Array]]
 
 
-def images(model: ModelProto) -> frozenset[str]:
-    """Return the names of the inputs that a convolution or pooling reads, directly or through other operators.
+def image_inputs(model: ModelProto) -> frozenset[str]:
+    """Return the names of the inputs whose adversarial values have one magnitude for all pixels of an image.
 
-    Kernels for these operators compute whole tiles of pixels at once, so an extreme pixel can change neighbouring outputs. For
-    this reason, `adversarial_values` gives all pixels of a plane the same magnitude.
+    A convolution or pooling reads these inputs, directly or through other operators. Kernels for these operators compute whole
+    tiles of pixels at once, so an extreme pixel can change neighbouring outputs. For this reason, `adversarial_values` gives
+    all pixels of a plane the same magnitude.
     """
     found: set[str] = set()
     for graph in all_graphs(model):
@@ -118,7 +119,7 @@ def adversarial_values(
         seed: the seed of the values.
         sizes: the sizes of dynamic dimensions.
         source: the source of the values that are changed, and of the bounds of integers.
-        windowed: the names of the inputs that are images, as `images` returns them.
+        windowed: the names of the inputs that are images, as `image_inputs` returns them.
         numbers: the names of the integer inputs that are numbers, as `number_inputs` returns them.
         constants: the integers in the model.
     """

@@ -240,7 +240,7 @@ def _of_kind(value: Json, kind: type[T] | tuple[type[T], ...], name: str) -> T:
 
 
 def json_list(value: Json) -> Sequence[Json]:
-    """Return the JSON value, which must be a list.
+    """Return the JSON value, such as a cached value, which must be a list.
 
     Raises:
         TypeError: the value is not a list.
@@ -249,7 +249,7 @@ def json_list(value: Json) -> Sequence[Json]:
 
 
 def json_object(value: Json) -> Mapping[str, Json]:
-    """Return the JSON value, which must be an object.
+    """Return the JSON value, such as a cached value, which must be an object.
 
     Raises:
         TypeError: the value is not an object.
@@ -258,7 +258,7 @@ def json_object(value: Json) -> Mapping[str, Json]:
 
 
 def json_number(value: Json) -> float:
-    """Return the JSON value, which must be a number.
+    """Return the JSON value, such as a cached value, which must be a number.
 
     Raises:
         TypeError: the value is not a number.
@@ -267,7 +267,7 @@ def json_number(value: Json) -> float:
 
 
 def json_integer(value: Json) -> int:
-    """Return the JSON value, which must be an integer.
+    """Return the JSON value, such as a cached value, which must be an integer.
 
     Raises:
         TypeError: the value is not an integer.
@@ -276,7 +276,7 @@ def json_integer(value: Json) -> int:
 
 
 def json_text(value: Json) -> str:
-    """Return the JSON value, which must be a text.
+    """Return the JSON value, such as a cached value, which must be a text.
 
     Raises:
         TypeError: the value is not a text.

@@ -20,7 +20,7 @@ from superopt.errors import CheckFailedError, InvalidModelError
 from superopt.policy import CHECK
 from superopt.protobuf.normalization import SHIFTED, conditioning
 from superopt.protobuf.stored import Loadable, StoredModel, folder_of, parse_model
-from superopt.runtime.adversarial import InputValues, adversarial_values, images
+from superopt.runtime.adversarial import InputValues, adversarial_values, image_inputs
 from superopt.runtime.bounds import integer_constants, number_inputs
 from superopt.runtime.device import first_provider
 from superopt.runtime.feasible import feasible_source
@@ -93,7 +93,7 @@ class CheckSizes:
     seconds: float
 
 
-def check(
+def check_candidate(
     original: Loadable,
     candidate: Loadable,
     device: Device,
@@ -103,9 +103,9 @@ def check(
     sizes: Mapping[str, int] | None = None,
     given: InputSource = DRAWN,
 ) -> Check:
-    """Run both models on the same inputs, at the dimension sizes `sizes` and at additional sizes, and compare the outputs.
+    """Check a candidate numerically: run original and candidate on the same inputs, and compare the outputs.
 
-    See `check_all`.
+    The models run at the dimension sizes `sizes` and at additional sizes. See `check_all`.
 
     Raises:
         CheckFailedError, InvalidModelError: as `check_all`.
@@ -122,9 +122,10 @@ def check_all(
     settings: CheckSettings = DEFAULT_SETTINGS,
     given: InputSource = DRAWN,
 ) -> Check:
-    """Run both models on the same inputs, at the sizes in `trials` and at additional sizes, and compare all output elements.
+    """Check a candidate numerically at several sizes: run original and candidate on the same inputs, and compare all outputs.
 
-    `tolerance`, `adversarial` and `identical` are fields of `settings`.
+    The models run at the sizes in `trials` and at additional sizes. All output elements are compared. `tolerance`,
+    `adversarial` and `identical` are fields of `settings`.
 
     A trial is one choice of sizes, with a time limit. Ordinary inputs are the examples in `given` that fit the sizes, random
     numbers and edge cases such as zeros. If `adversarial` is True, there are also adversarial inputs: masks, infinities, NaN,
@@ -301,7 +302,7 @@ class _Bench:
         self.reference, self.why = _reference(self._hollow, self._folder)
         self.evaluated = False
         self.source = given.bounded(self._hollow)
-        self.windowed, self.numbers = images(self._hollow), number_inputs(self._hollow)
+        self.windowed, self.numbers = image_inputs(self._hollow), number_inputs(self._hollow)
         self.constants = integer_constants(self._hollow) if self.numbers else ()
         self.session = Session(original, device, optimize=optimized, exact=exact, pooled=False)
         self.seed = seed
@@ -459,7 +460,7 @@ class _Bench:
 
         The copy has the float64 outputs and more samples of rounding noise. If all inputs are finite, the copy's field
         `pointless` states whether intermediate values overflow. If some input is not finite and the model has an image as input
-        (see `images`), the copy's field `spread` is set.
+        (see `image_inputs`), the copy's field `spread` is set.
         """
         if run.exact is None:
             exact, peak = self._exact(run.feeds, run.values, ordinary=run.ordinary)

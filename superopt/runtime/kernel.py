@@ -19,7 +19,7 @@ from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, helper, num
 from superopt.errors import InvalidModelError
 from superopt.files import scratch_folder
 from superopt.policy import COST
-from superopt.protobuf.nodes import Hollow, hollow_tensor, with_weights
+from superopt.protobuf.nodes import Hollow, hollow_tensor, with_hollow_data
 from superopt.protobuf.stored import Loadable
 from superopt.runtime.cache import Json, json_integer, json_list, json_number
 from superopt.runtime.session import Array, Bound, Device, Session, is_floating
@@ -169,7 +169,7 @@ class Kernel:
             def loaded(source: Loadable) -> Bound:
                 if isinstance(source, ModelProto):
                     folder = stack.enter_context(scratch_folder())
-                    source = with_weights(source, folder)
+                    source = with_hollow_data(source, folder)
                 return Session(source, device, optimize=False, anywhere=True).bind(feeds)
 
             bound = [loaded(source)]
@@ -192,7 +192,7 @@ class Kernel:
             InvalidModelError: ONNX Runtime cannot run the node alone.
         """
         with scratch_folder() as folder:
-            session = Session(with_weights(self.model(), folder), device, optimize=False, anywhere=True)
+            session = Session(with_hollow_data(self.model(), folder), device, optimize=False, anywhere=True)
             return self._kinds(session.bind(self._feeds()))
 
     def _feeds(self) -> dict[str, Array]:

@@ -79,7 +79,7 @@ def check_all_sizes(
     """Run the numerical check of the candidate against the original at each choice of sizes of the dynamic dimensions.
 
     Raises:
-        CheckFailedError, InvalidModelError: as `check`.
+        CheckFailedError, InvalidModelError: as `check_all`.
     """
     seconds = (CHECK.hurried_check_seconds if is_stop_requested() else CHECK.check_seconds) / len(sizings)
     trials = [CheckSizes(str(sizing) if sizing.numbers else "", sizing.numbers, seconds) for sizing in sizings]
@@ -100,7 +100,7 @@ def cached_check(
     If the check fails, the `CheckFailedError` is returned, not raised. See `cached_result`.
 
     Raises:
-        InvalidModelError: as `check`.
+        InvalidModelError: as `check_all`.
     """
 
     def find() -> Json:

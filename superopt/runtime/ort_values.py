@@ -18,10 +18,10 @@ Array = npt.NDArray[Any]
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 
-def value_of(array: Array, memory: str, runtime: Any) -> Any:
-    """Return the array as an `OrtValue` in `memory`, which is `cpu` or `cuda`. `runtime` is the onnxruntime module.
+def ort_value_of(array: Array, memory: str, runtime: Any) -> Any:
+    """Convert a numpy array to an `OrtValue` in `memory`, which is `cpu` or `cuda`.
 
-    A bfloat16 value is not copied to `memory`, but shares the memory of the array.
+    `runtime` is the onnxruntime module. A bfloat16 value is not copied to `memory`, but shares the memory of the array.
     """
     whole = np.ascontiguousarray(array).reshape(array.shape)
     if whole.dtype == BFLOAT16:

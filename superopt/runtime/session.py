@@ -33,7 +33,7 @@ from superopt.runtime.device import (
     silence_gpu_libraries,
 )
 from superopt.runtime.gpu_lock import hold_gpu
-from superopt.runtime.ort_values import BFLOAT16, array_of, value_of
+from superopt.runtime.ort_values import BFLOAT16, array_of, ort_value_of
 
 __all__ = [
     "PROVIDERS",
@@ -201,7 +201,7 @@ class Session:
             if self._plain or not self._narrow:
                 values: list[Array] = self._session.run(None, dict(feeds))
                 return values
-            placed = {name: value_of(array, "cpu", runtime()) for name, array in feeds.items()}
+            placed = {name: ort_value_of(array, "cpu", runtime()) for name, array in feeds.items()}
             return [array_of(value) for value in self._session.run_with_ort_values(None, placed)]
 
     def trace(self) -> Path:
@@ -296,7 +296,7 @@ class Bound:
 
     def _placed(self, array: Array) -> Any:
         with _failing(), hold_gpu(self._device):
-            return value_of(array, self._device.memory, runtime())
+            return ort_value_of(array, self._device.memory, runtime())
 
     def _shapes(self, outputs: Sequence[str], feeds: Mapping[str, Array]) -> list[Array]:
         """Run the model once without a CUDA graph, and return the outputs.

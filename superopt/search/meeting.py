@@ -48,7 +48,9 @@ def _part(term: Term) -> tuple[str, float]:
 
 
 def below_reshapes(term: Term) -> Term:
-    """Return the operand below the chain of reshapes and expands at `term`, or `term` if there is no such chain."""
+    """Return the term in which the sort key of a match looks for a slice: the operand below the chain of reshapes and expands
+    at `term`, or `term` if there is no such chain.
+    """
     while term.op in ("reshape", "expand"):
         term = term.args[0]
     return term

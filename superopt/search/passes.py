@@ -47,7 +47,7 @@ short.
 
 
 def search_budget_seconds(nodes: int, seconds: float, sizes: int, weights: int, pace: float = 1.0) -> float:
-    """Return the search budget of a model: the number of seconds that the search may take.
+    """Return the number of seconds that all passes of a search may take together.
 
     The budget grows with the model's run time and with the model's node count. Twice as many nodes get more than twice the
     time, because each step of a search tries all rules at every node again. The upper limit is lower for models that take long

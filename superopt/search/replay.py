@@ -109,16 +109,16 @@ class StepReplay:
             return f"no rule is called {step.rule}"
         for rule in found:
             rules = self._alone(rule)
-            if derives(rules.gated(gate), step, live):
+            if matches_reproduce_step(rules.gated(gate), step, live):
                 return ""
             operands = [arg for root in step.roots for arg in root.args]
-            if _is_of_one_operator(rule) and gate.permits_polynomial(operands) and derives(rules, step, live):
+            if _is_of_one_operator(rule) and gate.permits_polynomial(operands) and matches_reproduce_step(rules, step, live):
                 return ""
         if step.roots == state and step.rule in {undoing.rule for undoing in self._every.undoing()}:
             if any(wide == step.replacements for wide, _ in widened_states(state, self._every.gated(gate))):
                 return ""
             return f"the padding by {step.rule} is not found again"
-        if any(derives(self._alone(rule), step, live) for rule in found):
+        if any(matches_reproduce_step(self._alone(rule), step, live) for rule in found):
             return f"the floating-point mode does not permit {step.rule} for these weights"
         return f"step {step.rule} is not a match of the rule"
 
@@ -139,8 +139,9 @@ def _is_of_one_operator(rule: Rule) -> bool:
     return known and all(arg.is_variable for equation in rule.equations for root in equation.left for arg in root.args)
 
 
-def derives(rules: RuleSet, step: Step, live: Sequence[Term]) -> bool:
-    """Return whether matches of the rules make all replacements of the step.
+def matches_reproduce_step(rules: RuleSet, step: Step, live: Sequence[Term]) -> bool:
+    """Return whether matches of the rules reproduce a step that an earlier search recorded: whether they make all of its
+    replacements.
 
     All terms are replaced at once, so a replacement may contain the replacements of other terms. `live` contains the run-time
     terms of the state before the step.

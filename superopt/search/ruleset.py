@@ -74,9 +74,10 @@ class PaddingUndo:
 
 
 def only_reshapes(rule: Rule) -> bool:
-    """Return whether the rule replaces a chain of reshapes of a variable by an equally long or longer chain of reshapes.
+    """Return whether a search leaves out the rule because it replaces a chain of reshapes of a variable by an equally long or
+    longer chain.
 
-    A search does not use such a rule, because the rule makes no model faster.
+    Such a rule makes no model faster.
     """
     left, right = (outlines(side) for side in (rule.statement.left, rule.statement.right))
     return len(left) == len(right) == 1 and 0 < _changes(left[0]) <= _changes(right[0])
@@ -92,7 +93,9 @@ def _changes(outline: Outline) -> int:
 
 
 def no_terms_for_other_outputs(_: str) -> tuple[Term, ...]:
-    """Return no terms. As an argument of `matches`, this function excludes all rules with several outputs."""
+    """Return no terms. Given as an argument to the rule index of a search (`RuleSet.matches`), this function excludes all rules
+    with several outputs.
+    """
     return ()
 
 

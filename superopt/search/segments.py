@@ -130,18 +130,19 @@ def segments(chart: Chart, runs: Runs, *, between: bool = False) -> list[Segment
     """
     return [
         Segment.of(chart.island(nodes), runs)
-        for island in running_islands(chart, runs)
+        for island in searchable_islands(chart, runs)
         for nodes in windows(island.nodes, island.reads, island.kinds, between=between)
     ]
 
 
 def whole_islands(chart: Chart, runs: Runs) -> list[Segment]:
     """Return each island (convex region of the model) as one segment. Islands that never run or have one node are left out."""
-    return [Segment.of(island, runs) for island in running_islands(chart, runs) if len(island.nodes) > 1]
+    return [Segment.of(island, runs) for island in searchable_islands(chart, runs) if len(island.nodes) > 1]
 
 
-def running_islands(chart: Chart, runs: Runs) -> list[Island]:
-    """Return the islands (convex regions) of the model, except islands in control-flow bodies that never ran.
+def searchable_islands(chart: Chart, runs: Runs) -> list[Island]:
+    """Return the islands of the model that a search can divide into segments: all islands (convex regions) except islands in
+    control-flow bodies that never ran.
 
     Changes in a body that never ran could not be measured or checked.
     """

@@ -1,4 +1,4 @@
-"""Selection of the search results to use, the model with these results, and their description in the report.
+"""Selection of the search results to use, and the model with these results.
 
 A gain is the search result for one segment (a part of a model) and all of its copies.
 """
@@ -6,26 +6,15 @@ A gain is the search result for one segment (a part of a model) and all of its c
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
-from superopt.algebra.value_analysis import ASSUMPTIONS
 from superopt.errors import failure
 from superopt.model.load import Model
 from superopt.model.splice import splice
 from superopt.policy import OPTIMIZATION
-from superopt.report.optimization import AppliedRule, Arithmetic, SegmentGain
-from superopt.rules.fp_flags import ALL_FLAGS, FpFlag, FpMode
-from superopt.rules.fusion import FLAGS, RECOGNIZED, fusions, recognition_text
-from superopt.rules.rule import Rule
-from superopt.search.apply import PARTLY
 from superopt.search.segments import Gain, Passes, unsearched
-from superopt.speclib.recurrence import recurrences
-
-REGROUPED = frozenset({FpFlag.REASSOC, FpFlag.CONTRACT})
-"""The floating-point flags (freedoms to change rounding) of a step that adds in a different order."""
 
 
 def weight_budget(weights: int, growth: float | None) -> float:
@@ -139,18 +128,6 @@ def splice_fitting(model: Model, taken: Sequence[Gain]) -> tuple[Model, list[Gai
     return model, first + second, dropped + more
 
 
-def unsearched_segment_counts(searched: Iterable[Gain]) -> dict[str, int]:
-    """Return, by reason, the counts of segments that could not be searched or written as nodes.
-
-    A segment is a part of a model.
-    """
-    found: Counter[str] = Counter()
-    for gain in searched:
-        if gain.left:
-            found[gain.left] += len(gain.copies)
-    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
-
-
 def splice_passes(model: Model, passes: Passes) -> Model:
     """Return the model with the search results of the passes applied in order, or `model` if there are no results.
 
@@ -159,59 +136,3 @@ def splice_passes(model: Model, passes: Passes) -> Model:
     for taken in filter(None, passes):
         model = splice(model, [replacement for gain in taken for replacement in gain.replacements()])
     return model
-
-
-def rules_applied_by_gains(taken: Iterable[Gain], rules: Iterable[Rule]) -> tuple[AppliedRule, ...]:
-    """Return the rules, definitions and corrected mutants that the steps of the gains use, with the largest saving first.
-
-    A gain is the search result for one part of the model. A corrected mutant is a term that equals an operator at some output
-    positions, with its wrong elements replaced.
-    """
-    times: dict[str, int] = defaultdict(int)
-    saved: dict[str, float] = defaultdict(float)
-    taken, rules = list(taken), list(rules)
-    for gain in taken:
-        for step, seconds in zip(gain.found.steps, gain.steps, strict=True):
-            times[step.rule] += len(gain.copies)
-            saved[step.rule] += seconds * gain.runs * gain.share_in_context
-    stored = {rule.name for rule in rules}
-    text = {**{r.name: r.text for r in recurrences()}, **{rule.name: rule.text for rule in (*fusions().values(), *rules)}}
-    text |= {step.rule: step.text for gain in taken for step in gain.found.steps if step.rule.startswith(PARTLY)}
-    text |= {name: recognition_text(name) for name in times if name.endswith(RECOGNIZED)}
-    return tuple(
-        AppliedRule(name, text[name], times[name], saved[name], name in stored)
-        for name in sorted(times, key=lambda n: (-saved[n], n))
-    )
-
-
-def arithmetic_of_passes(passes: Passes, rules: Iterable[Rule], mode: FpMode) -> Arithmetic:
-    """Return the floating-point flags that the passes need, and the assumptions under which the mode admits their steps.
-
-    A flag is an assumption about floating-point values, or a freedom to change results. A step to a corrected mutant (a cheaper
-    term that replaces an operator) is assumed to need all flags. A step to a recurrence operator is assumed to need the flags
-    for sums in a different order.
-    """
-    known = {rule.name: rule.flags for rule in (*fusions().values(), *rules)}
-    flags: set[FpFlag] = set()
-    for step in (step for taken in passes for gain in taken for step in gain.found.steps):
-        recognized = FLAGS if step.rule.endswith(RECOGNIZED) else REGROUPED
-        flags |= ALL_FLAGS if step.rule.startswith(PARTLY) else known.get(step.rule, recognized)
-    assumed = mode is FpMode.RELAXED and not flags <= {*REGROUPED, FpFlag.ARCP, FpFlag.NSZ}
-    return Arithmetic(str(mode), tuple(str(flag) for flag in FpFlag if flag in flags), ASSUMPTIONS if assumed else ())
-
-
-def searched_segment_entries(searched: Iterable[Gain]) -> tuple[SegmentGain, ...]:
-    """Return the report's entry for each segment (part of the model) that was searched."""
-    return tuple(
-        SegmentGain(
-            outputs=tuple(gain.copies[0].island.outputs),
-            nodes=len(gain.copies[0].island.nodes),
-            copies=len(gain.copies),
-            before=gain.found.before,
-            after=gain.found.after,
-            rules=tuple(step.rule for step in gain.found.steps),
-            states=gain.found.expanded,
-            stopped=gain.found.stopped,
-        )
-        for gain in searched
-    )

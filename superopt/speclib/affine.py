@@ -13,7 +13,7 @@ from superopt.algebra.terms import Cond, Term, at_least, conjunction, negation, 
 
 
 def positive(number: Real) -> Cond:
-    """Return the condition `number > 0` for a real attribute."""
+    """Return the condition `number > 0`, which files of specs/ require for attributes such as `epsilon` and `scale`."""
     return conjunction(at_least(number, 0), negation(same(number, 0)))
 
 
@@ -50,18 +50,19 @@ def affine(x: Term, factor: Term | None, bias: Term | None, axis: int) -> Term:
     return x if bias is None else apply("add", x, apply("expand", bias, shape=x.shape, axes=(axis,)))
 
 
-def axis_of(host: Term, name: str, axis: int) -> int | None:
-    """Return `axis` if a bias along the axis can be fused into `host`, and None otherwise.
+def normalization_bias_axis(host: Term, name: str, axis: int) -> int | None:
+    """Return the axis of a normalization's bias, for `bias_axis` in files of specs/: `axis`, or None if no bias fits.
 
-    `host` must be an application of the operator `name`, possibly multiplied by a constant vector along the axis.
+    A bias along `axis` fits into the normalization's node if `host` is an application of the operator `name`, possibly
+    multiplied by a constant vector along the axis.
     """
-    return axis if host.op == name or split(host, name, axis) is not None else None
+    return axis if host.op == name or split_factor(host, name, axis) is not None else None
 
 
-def split(host: Term, name: str, axis: int) -> tuple[Term, Term] | None:
-    """Split `host` if it is the product of the operator `name` and a constant vector along `axis`.
+def split_factor(host: Term, name: str, axis: int) -> tuple[Term, Term] | None:
+    """Split a normalization with a factor: return the application of the operator `name`, and the factor.
 
-    Return the application and the vector, or None if `host` is not such a product.
+    The factor is a constant vector along `axis`. Return None if `host` is not the product of an application and a factor.
     """
     if host.op != "mul" or len(host.args) != 2:
         return None

@@ -98,7 +98,7 @@ def recurrences() -> tuple[Recurrence, ...]:
 
 
 def stacked(elements: Sequence[Term]) -> Term:
-    """Return the elements, each of shape [n, k], as one sequence [t, n, k]."""
+    """Return the states of a recurrence after its steps, each of shape [n, k], as one sequence [t, n, k]."""
     rows = [apply("reshape", e, shape=(1, *e.shape)) for e in elements]
     result = rows.pop()
     while rows:
@@ -151,8 +151,8 @@ def first_state(node: Node, position: int) -> Term:
     return apply("zeros", shape=shape) if node.absent(position) else apply("reshape", node.operand(position), shape=shape)
 
 
-def outputs_of(node: Node, every: Term, *last: Term) -> tuple[Term, ...]:
-    """Return the terms of the node's outputs.
+def recurrence_outputs(node: Node, every: Term, *last: Term) -> tuple[Term, ...]:
+    """Return the terms to which a file of specs/ lifts the outputs of a recurrence's ONNX node, such as LSTM.
 
     The term `every` is the sequence of one state, such as the hidden state of an LSTM, after each step. The terms `last` are
     the other states, such as the cell state, after the last step.

@@ -55,7 +55,9 @@ def evaluate_certificate_terms(
                 known[term] = np.asarray(arrays[term.name], dtype=dtype)
             else:
                 attributes = {name: substitute_attribute(value, symbols) for name, value in term.attributes}
-                known[term] = np.asarray(apply_operator(term.op, [known[a] for a in term.args], attributes), dtype=dtype)
+                known[term] = np.asarray(
+                    apply_certificate_operator(term.op, [known[a] for a in term.args], attributes), dtype=dtype
+                )
     return [known[root] for root in roots]
 
 
@@ -99,8 +101,8 @@ def _bare(extent: Extent) -> Atom | None:
     return None
 
 
-def apply_operator(op: str, arrays: Sequence[Array], attributes: Mapping[str, Attribute]) -> Array:
-    """Apply the operator to the arrays.
+def apply_certificate_operator(op: str, arrays: Sequence[Array], attributes: Mapping[str, Attribute]) -> Array:
+    """Apply an operator in a term of a certificate to arrays.
 
     Raises:
         ShapeError: The operator is not defined for the arrays.

@@ -531,7 +531,10 @@ class SegmentCounts:
 
 
 def expose_values(source: ModelSource, names: Sequence[str]) -> ModelProto:
-    """Return a copy of the model's ModelProto with the named values as additional outputs. External data is not loaded."""
+    """Return a copy of a verified model's ModelProto with the named values as additional outputs.
+
+    External data is not loaded.
+    """
     copy = ModelProto()
     copy.CopyFrom(source.proto)
     there = {value.name for value in copy.graph.output}

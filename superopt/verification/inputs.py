@@ -25,8 +25,8 @@ Array = npt.NDArray[Any]
 Feeds = Mapping[str, Array]
 
 
-def sizes(source: ModelSource, given: Sequence[Mapping[str, int]], seed: int) -> Iterator[dict[str, int]]:
-    """Yield sizes of the dynamic dimensions to try, starting with the sizes in `given`.
+def verification_sizes(source: ModelSource, given: Sequence[Mapping[str, int]], seed: int) -> Iterator[dict[str, int]]:
+    """Yield sizes of dynamic dimensions at which `superopt verify` tries to run both models, first the sizes in `given`.
 
     For a model without dynamic dimensions, one empty mapping is yielded.
     """
@@ -157,10 +157,11 @@ def ordinary_feeds(source: ModelSource, at: Mapping[str, int], bound: int, seed:
 def adversarial_feeds(
     source: ModelSource, at: Mapping[str, int], bound: int, seed: int, *, masks: bool = False
 ) -> Iterator[tuple[str, Feeds]]:
-    """Yield named sets of values for all inputs, with special values at which floating-point arithmetic may fail.
+    """Yield named sets of input values on which `superopt verify` compares both models, with special values.
 
-    Special values are in all inputs, in one input, or in all inputs except one. If `masks` is True, infinities, NaN and extreme
-    numbers are only in inputs that may be masks. Sizes come from `at`, and integers are below `bound`.
+    Floating-point arithmetic may fail at special values. Special values are in all inputs, in one input, or in all inputs
+    except one. If `masks` is True, infinities, NaN and extreme numbers are only in inputs that may be masks. Sizes come from
+    `at`, and integers are below `bound`.
     """
     every = [port for port in source.inputs if np.dtype(port.dtype).kind == "f"]
     booleans = [port for port in source.inputs if np.dtype(port.dtype).kind == "b"]
@@ -239,7 +240,7 @@ def _grids(values: Array, boundaries: Sequence[Array]) -> list[Array]:
 
 
 def perturb_feeds(feeds: Feeds, seed: int, boundaries: Mapping[str, Sequence[Array]] = MappingProxyType({})) -> Feeds:
-    """Return the inputs with the last few bits of each floating-point number changed at random.
+    """Return the inputs of a verified model with the last few bits of each floating-point number changed at random.
 
     Numbers that equal one of the input's `boundaries` are not changed, because differences of equal numbers are exact.
     """

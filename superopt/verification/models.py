@@ -231,7 +231,7 @@ class ModelSource:
 
 
 def dimension_expression_names(name: str) -> frozenset[str]:
-    """Return the names that a dimension's name contains if it is an expression, and otherwise an empty set.
+    """Return the names in an expression that names a dimension of a verified model, or an empty set for any other name.
 
     For example, the dimension `past + length` gives `past` and `length`.
     """

@@ -33,7 +33,7 @@ from superopt.verification.inputs import (
     adversarial_feeds,
     ordinary_feeds,
     perturb_feeds,
-    sizes,
+    verification_sizes,
 )
 from superopt.verification.models import ModelSource
 
@@ -230,7 +230,7 @@ def _at_sizes(
     done: list[tuple[dict[str, int], int]] = []
     integral = any(np.dtype(port.dtype).kind in "iu" for port in pair.before.source.inputs)
     started, bound = time.monotonic(), 0 if integral else 1
-    drawn = ({**at, **pair.fixed.sizes} for at in sizes(pair.before.source, given, pair.seed))
+    drawn = ({**at, **pair.fixed.sizes} for at in verification_sizes(pair.before.source, given, pair.seed))
     for tries, at in enumerate(drawn):
         spent = time.monotonic() - started
         enough = len(done) >= VERIFY.max_sizes or (spent > VERIFY.size_run_seconds and len(done) >= VERIFY.min_sizes)

@@ -220,15 +220,18 @@ def linear_in_bound_index(extent: Extent, unknown: Atom) -> tuple[Extent, Extent
     return slope, rest
 
 
-def quotients(extents: Iterable[Extent]) -> Iterator[Floor]:
-    """Yield every quotient in the extents. A quotient comes before the quotients inside it."""
+def floor_quotients(extents: Iterable[Extent]) -> Iterator[Floor]:
+    """Yield every floor quotient in extents, such as the indices and guards of a summand.
+
+    A quotient comes before the quotients inside it.
+    """
     for extent in extents:
         yield from (a for a in atoms(extent) if isinstance(a, Floor))
 
 
 def flatten_quotients(facts: Guard, extent: Extent) -> Extent:
-    """Return the extent with `a // b // c` written as `a // (b * c)` where `c` is known to be positive."""
-    for quotient in quotients([extent]):
+    """Return the extent with `a // b // c` written as `a // (b * c)` where the facts are shown to imply `c >= 1`."""
+    for quotient in floor_quotients([extent]):
         match quotient.numerator:
             case Size(terms=(((Floor() as inner,), 1),)) if is_valid(facts, at_least(quotient.denominator, 1)):
                 flat = floor_divide(inner.numerator, _times(inner.denominator, quotient.denominator))
@@ -246,16 +249,17 @@ def _times(a: Extent, b: Extent) -> Extent:
     return a * b
 
 
-def unit_coefficient_symbol(extent: Extent, allowed: Callable[[Atom], bool]) -> Sym | None:
-    """Return a symbol that is a term of the extent with coefficient 1 and occurs nowhere else in the extent.
+def splittable_index(numerator: Extent, allowed: Callable[[Atom], bool]) -> Sym | None:
+    """Return an index that can be written in terms of the quotient and the remainder of a division of `numerator`.
 
-    Only symbols for which `allowed` returns True are considered. Return None if there is no symbol of this kind.
+    The index is a term of the numerator with coefficient 1, and occurs nowhere else in the numerator. Only indices for which
+    `allowed` returns True are considered. Return None if there is no index of this kind.
     """
-    if not isinstance(extent, Size):
+    if not isinstance(numerator, Size):
         return None
-    for monomial, coefficient in extent.terms:
+    for monomial, coefficient in numerator.terms:
         if len(monomial) == 1 and coefficient == 1 and isinstance(monomial[0], Sym) and allowed(monomial[0]):
-            rest = extent - size(monomial[0])
+            rest = numerator - size(monomial[0])
             if monomial[0] not in set(atoms(rest)):
                 return monomial[0]
     return None

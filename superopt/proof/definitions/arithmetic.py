@@ -49,11 +49,11 @@ from superopt.proof.definitions.formulas import (
     assert_formula,
     both,
     check_literals,
-    constant,
     implies,
-    unknown,
+    z3_numeral,
     z3_product,
     z3_sum,
+    z3_variable,
 )
 from superopt.proof.definitions.products import (
     Monomial,
@@ -281,20 +281,20 @@ class _Linear:
 
     def extent(self, extent: Extent) -> Expression:
         if not isinstance(extent, Size):
-            return constant(extent, self.context)
+            return z3_numeral(extent, self.context)
         return z3_sum(*(self.times(monomial, coefficient) for monomial, coefficient in _whole(extent).terms))
 
     def times(self, monomial: Monomial, coefficient: Number) -> Expression:
         """Return the product of a monomial and a coefficient as a Z3 expression."""
         if not monomial:
-            return constant(coefficient, self.context)
-        return self.unknown(monomial) * constant(coefficient, self.context)
+            return z3_numeral(coefficient, self.context)
+        return self.unknown(monomial) * z3_numeral(coefficient, self.context)
 
     def unknown(self, monomial: Monomial) -> Expression:
         known = self.unknowns.get(monomial)
         if known is None:
             name = f"m{len(self.unknowns)}"
-            known = self.unknowns[monomial] = unknown(name, self.context, integer=is_integer_lemma_product(monomial))
+            known = self.unknowns[monomial] = z3_variable(name, self.context, integer=is_integer_lemma_product(monomial))
             for fact in self.about(monomial):
                 assert_formula(self.solver, fact)
         return known

@@ -292,7 +292,7 @@ def _plain(condition: Cond) -> Cond:
 
 
 def claim_without_factors(condition: Cond, positive: Collection[Atom] = ()) -> Cond:
-    """Remove positive common factors from an equality or a disequality, and make its first coefficient positive.
+    """Divide a claim (an equality or a disequality) by its positive common factors, and make its first coefficient positive.
 
     Extents of variables are positive, and so are the atoms in `positive`.
     """

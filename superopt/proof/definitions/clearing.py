@@ -14,7 +14,18 @@ from superopt.algebra.terms import Extent, atoms, integral
 from superopt.policy import PROOF
 from superopt.proof.definitions.alpha import Key, collect_summands, factor_key
 from superopt.proof.definitions.normal import Normal
-from superopt.proof.definitions.sums import ONE, Call, Factor, Largest, Power, Sum, Summand, factor_extents, mentions, single
+from superopt.proof.definitions.sums import (
+    ONE,
+    Call,
+    Factor,
+    Largest,
+    Power,
+    Sum,
+    Summand,
+    factor_extents,
+    mentions_index,
+    single,
+)
 
 
 def clear_denominator(value: Sum, notation: Normal) -> Sum | None:
@@ -42,7 +53,7 @@ def _everywhere(value: Sum, key: Key) -> bool:
     Conditions on bound indices are ignored.
     """
     dividing = [s for s in value if _exponent(s, key) < 0]
-    conditions = {c for s in dividing for c in s.guard if not any(mentions(c, k) for k in s.bound)}
+    conditions = {c for s in dividing for c in s.guard if not any(mentions_index(c, k) for k in s.bound)}
     return all(conditions <= set(s.guard) for s in value)
 
 

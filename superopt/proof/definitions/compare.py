@@ -7,7 +7,7 @@ from typing import TypeAlias
 from superopt.algebra import index
 from superopt.algebra.terms import Extent, Floor, Sym, at_least, atoms, same, size
 from superopt.policy import PROOF
-from superopt.proof.definitions.align import flatten_quotients, quotients, unit_coefficient_symbol
+from superopt.proof.definitions.align import flatten_quotients, floor_quotients, splittable_index
 from superopt.proof.definitions.alpha import collect_summands
 from superopt.proof.definitions.arithmetic import is_valid
 from superopt.proof.definitions.cancel import Cancellation
@@ -88,10 +88,10 @@ class TensorComparison:
 
     def _splittable(self, facts: Guard, value: Sum, position: set[Sym]) -> tuple[Floor, Sym] | None:
         bound = {k for s in value for k in bound_in(s)}
-        for quotient in dict.fromkeys(quotients(e for s in value for e in extents_in(s))):
+        for quotient in dict.fromkeys(floor_quotients(e for s in value for e in extents_in(s))):
             if bound & {*atoms(quotient.numerator), *atoms(quotient.denominator)}:
                 continue
-            i = unit_coefficient_symbol(quotient.numerator, lambda a: a in position)
+            i = splittable_index(quotient.numerator, lambda a: a in position)
             if i is None or set(atoms(quotient.denominator)) & position or quotient_value(facts, quotient) is not None:
                 continue
             if is_valid(facts, at_least(quotient.denominator, 1)):

@@ -12,7 +12,8 @@ from superopt.proof.definitions.alpha import collect_summands, factor_key, shape
 from superopt.proof.definitions.sums import Call, GuardedValue, Largest, Sum, Summand, times
 
 
-def is_factor(base: Sum) -> bool:
+def is_single_factor(base: Sum) -> bool:
+    """Return whether the sum consists of a single factor, without a coefficient, a guard or bound indices."""
     return len(base) == 1 and base[0].coefficient == 1 and not base[0].bound and not base[0].guard and len(base[0].factors) == 1
 
 

@@ -50,13 +50,13 @@ class Expression:
         return z3.BoolRef(z3core.Z3_mk_distinct(_context(self.ref), 2, _array(one, two)), self.ref.ctx)
 
 
-def unknown(name: str, context: z3.Context, *, integer: bool) -> Expression:
-    """Return the unknown number with this name."""
+def z3_variable(name: str, context: z3.Context, *, integer: bool) -> Expression:
+    """Return the Z3 variable with this name, which is an integer or a real number."""
     return Expression(z3.Int(name, context) if integer else z3.Real(name, context), integer)
 
 
-def constant(number: float | Fraction, context: z3.Context) -> Expression:
-    """Return a constant number."""
+def z3_numeral(number: float | Fraction, context: z3.Context) -> Expression:
+    """Return the number as a Z3 numeral."""
     if isinstance(number, int):
         return Expression(_integer(number, context, z3core.Z3_mk_int_sort(context.ref())), integer=True)
     fraction = Fraction(number)

@@ -20,8 +20,8 @@ from superopt.proof.definitions.content import common_content, divided
 from superopt.proof.definitions.forms import (
     canonical_power_exponent,
     canonical_rational_power,
-    is_factor,
     is_indicator,
+    is_single_factor,
     leading_coefficient,
     negated_abs_argument,
     one_plus_exp_argument,
@@ -360,7 +360,7 @@ class _Functions:
                 case Call("exp", (argument,)):
                     exponents.append(argument)
                 case Power(base, exponent):
-                    alone = base[0].factors[0] if is_factor(base) else None
+                    alone = base[0].factors[0] if is_single_factor(base) else None
                     held = Power(base, 1) if alone is None else alone
                     known = powers.get(factor_key(held), (held, 0))
                     powers[factor_key(held)] = held, known[1] + exponent

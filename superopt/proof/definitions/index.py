@@ -40,7 +40,7 @@ from superopt.algebra.terms import (
 from superopt.errors import InstantiationError
 from superopt.notation.parsing import Equation
 from superopt.policy import PROOF
-from superopt.proof.definitions.align import quotients
+from superopt.proof.definitions.align import floor_quotients
 from superopt.proof.definitions.arithmetic import is_valid, isolated_solver
 from superopt.proof.definitions.compare import TensorComparison
 from superopt.proof.definitions.normal import Normal, TooLongError
@@ -216,7 +216,7 @@ class Attempt:
         values = (v for t in terms for v in (*dict(t.attributes).values(), t.shape))
         written = (e for v in values for e in (v if isinstance(v, tuple) else (v,)))
         extents = [substitute(e, self.solved.get) for e in written if isinstance(e, Size)]
-        found = list(quotients([*extents, *(e for s in self.remainder for e in extents_in(s))]))
+        found = list(floor_quotients([*extents, *(e for s in self.remainder for e in extents_in(s))]))
         return _named(q.denominator for q in found), _named(q.numerator for q in found)
 
 

@@ -36,7 +36,7 @@ from superopt.proof.definitions.sums import (
     bound_in,
     call_of_sums,
     candidates_of,
-    mentions,
+    mentions_index,
     split_summand_inverses,
     substitute_summand,
     times,
@@ -327,7 +327,7 @@ def _closed(
     if not isinstance(tree, Choice):
         return leaf(tree, guard)
     condition, opposite = tree.condition, negation(tree.condition)
-    if not mentions(condition, k):
+    if not mentions_index(condition, k):
         return Choice(condition, _closed(tree.then, k, guard, leaf, join), _closed(tree.other, k, guard, leaf, join))
     then = _closed(tree.then, k, (*guard, *parts_of(condition)), leaf, join)
     return combine(then, _closed(tree.other, k, (*guard, *parts_of(opposite)), leaf, join), join)

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from superopt.algebra.terms import Atom, Compare, Cond, Extent, Floor, Inverse, Size, Sym, at_least, atoms, size
 from superopt.policy import PROOF
-from superopt.proof.definitions.align import flatten_quotients, quotients, solve_for_bound_index, unit_coefficient_symbol
+from superopt.proof.definitions.align import flatten_quotients, floor_quotients, solve_for_bound_index, splittable_index
 from superopt.proof.definitions.alpha import collect_summands
 from superopt.proof.definitions.arithmetic import SolverEffort, is_contradictory, is_valid
 from superopt.proof.definitions.functions import apply_function, merge_factors, raise_to_power
@@ -31,7 +31,7 @@ from superopt.proof.definitions.sums import (
     Summand,
     extents_in,
     factor_extents,
-    mentions,
+    mentions_index,
     nested,
     single,
     substitute_summand,
@@ -98,7 +98,7 @@ def _unit_slope(extent: Size, unknown: Sym) -> bool:
 def _quotients_known(facts: Guard, summand: Summand) -> Summand | None:
     """Flatten a nested quotient, or evaluate a quotient that is known to be -1, 0 or 1. Return None if no quotient changes."""
     inside = (*facts, *summand.guard)
-    for quotient in dict.fromkeys(quotients(extents_in(summand))):
+    for quotient in dict.fromkeys(floor_quotients(extents_in(summand))):
         flat = flatten_quotients(inside, size(quotient))
         if flat != size(quotient):
             return substitute_summand(summand, summand_atom_lookup(quotient, flat))
@@ -129,10 +129,10 @@ def _bound_split(facts: Guard, summand: Summand, notation: Normal) -> Summand | 
     quotient of this form.
     """
     inner = {j for f in summand.factors for j in nested(f)}
-    for quotient in quotients(extents_in(summand)):
+    for quotient in floor_quotients(extents_in(summand)):
         if inner & {*atoms(quotient.numerator), *atoms(quotient.denominator)}:
             continue
-        k = unit_coefficient_symbol(quotient.numerator, lambda a: a in summand.bound)
+        k = splittable_index(quotient.numerator, lambda a: a in summand.bound)
         if k is None or any(b in set(atoms(quotient.denominator)) for b in summand.bound):
             continue
         if not is_valid(facts, at_least(quotient.denominator, 1)):
@@ -211,7 +211,7 @@ def _counted(facts: Guard, summand: Summand) -> Summand:
             continue
         extent = _range_of(facts, summand, k)
         if extent is not None:
-            guard = tuple(c for c in summand.guard if not mentions(c, k))
+            guard = tuple(c for c in summand.guard if not mentions_index(c, k))
             bound = tuple(b for b in summand.bound if b != k)
             return _counted(facts, replace(summand, coefficient=summand.coefficient * extent, bound=bound, guard=guard))
     return summand
@@ -222,8 +222,8 @@ def _range_of(facts: Guard, summand: Summand, k: Sym) -> Extent | None:
 
     The values form a range if the guard's conditions on k follow from one lower and one upper bound.
     """
-    about = [c for c in summand.guard if mentions(c, k)]
-    known = (*facts, *(c for c in summand.guard if not mentions(c, k)))
+    about = [c for c in summand.guard if mentions_index(c, k)]
+    known = (*facts, *(c for c in summand.guard if not mentions_index(c, k)))
     lower = [c for c in about if _slope(c, k) == 1]
     upper = [c for c in about if _slope(c, k) == -1]
     for low, high in itertools.product(lower, upper):

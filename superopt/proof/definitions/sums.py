@@ -186,9 +186,9 @@ def extents_in(summand: Summand) -> Iterator[Extent]:
     yield from (e for f in summand.factors for e in factor_extents(f))
 
 
-def mentions(condition: Cond, symbol: Sym) -> bool:
-    """Return whether the symbol occurs in the condition."""
-    return symbol in set(condition_atoms(condition))
+def mentions_index(condition: Cond, index: Sym) -> bool:
+    """Return whether the index occurs in the condition, which is part of a guard or decides a branch of a decision tree."""
+    return index in set(condition_atoms(condition))
 
 
 def nested(factor: Factor) -> Iterator[Sym]:

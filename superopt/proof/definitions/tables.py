@@ -18,7 +18,7 @@ from fractions import Fraction
 
 from superopt.algebra.terms import Cond, Extent, Sym, at_least, atoms, same, size
 from superopt.proof.definitions.arithmetic import is_valid
-from superopt.proof.definitions.sums import Guard, Summand, TableElement, extents_in, mentions
+from superopt.proof.definitions.sums import Guard, Summand, TableElement, extents_in, mentions_index
 
 
 def contract_table(facts: Guard, summand: Summand) -> Summand | None:
@@ -37,7 +37,7 @@ def _multiplied_out(summand: Summand) -> Summand | None:
             continue
         others = tuple(f for f in summand.factors if f not in tables)
         extent = tables[0].shape[tables[0].indices.index(size(k))]
-        about = [c for c in summand.guard if mentions(c, k)]
+        about = [c for c in summand.guard if mentions_index(c, k)]
         elsewhere = [*extents_in(replace(summand, guard=(), factors=others))]
         elsewhere += [i for t in tables for i in t.indices if i != size(k)]
         if any(k in set(atoms(e)) for e in elsewhere) or set(about) != set(_range(k, extent)):

@@ -14,7 +14,7 @@ from typing import TypeAlias
 from superopt.algebra.operators import typing_conditions
 from superopt.algebra.terms import Compare, Cond, Term, at_least, conjunction, same, subterms
 from superopt.errors import ShapeError
-from superopt.notation.parsing import Equation
+from superopt.notation.parsing import Equation, render_condition
 from superopt.notation.printing import render_terms
 from superopt.policy import PROOF
 from superopt.proof.axioms.ematch import Direction, directions
@@ -103,13 +103,13 @@ class Laws:
 
     def _directions(self, position: int) -> tuple[Direction, ...]:
         if position not in self._read:
-            parts = (part for equation in self.rules[position].equations for part in outputs(equation))
+            parts = (part for equation in self.rules[position].equations for part in single_output_equations(equation))
             self._read[position] = tuple(d for part in parts for d in directions(self.labels[position], part))
         return self._read[position]
 
 
-def outputs(equation: Equation) -> tuple[Equation, ...]:
-    """Split the equation into one equation for each output.
+def single_output_equations(equation: Equation) -> tuple[Equation, ...]:
+    """Split the equation of a rule that a derivation may use into one equation for each output.
 
     Each new equation has the additional condition that all outputs of the left side are well typed.
     """
@@ -228,3 +228,25 @@ def with_typing_conditions(equation: Equation) -> tuple[Equation, tuple[Cond, ..
         added.append(first)
         equation = replace(equation, where=conjunction(equation.where, first))
     return equation, tuple(added)
+
+
+def restrict_to_typed(rule: Rule) -> tuple[Rule, tuple[str, ...]]:
+    """Return the rule restricted to ranks and sizes at which both sides are well typed, and the added conditions.
+
+    Raises:
+        ShapeError: There are no ranks and sizes at which both sides are well typed.
+    """
+    equations: list[Equation] = []
+    added: dict[str, None] = {}
+    why: ShapeError | None = None
+    for equation in rule.equations:
+        try:
+            whole, conditions = with_typing_conditions(equation)
+        except ShapeError as error:
+            why = error
+            continue
+        equations.append(whole)
+        added.update(dict.fromkeys(map(render_condition, conditions)))
+    if why is not None and not equations:
+        raise why
+    return replace(rule, given=tuple(equations)), tuple(added)

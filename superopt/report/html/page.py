@@ -145,7 +145,7 @@ def figure_of(part: DrawnPart) -> PartFigure:
 
 
 def used_rule(applied: AppliedRule, times: int, stored: StoredRule | None) -> UsedRule:
-    """Return an applied rule in the form that a page shows.
+    """Return an applied rule in the form that the templates of the HTML page show: its sides, its proof and facts about it.
 
     `times` is the number of steps that apply the rule. `stored` is the rule with its ledger entry from the rule store, or None
     if the store does not contain the rule.

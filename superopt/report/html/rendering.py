@@ -14,9 +14,9 @@ from superopt.policy import REPORT
 from superopt.report.html.page import PageContent, RewrittenPart, change_text, time_text
 from superopt.report.html.sentences import (
     details,
-    file_name,
     headline,
     interval_strip,
+    model_display_name,
     next_steps,
     operator_bars,
     safety,
@@ -53,7 +53,7 @@ def _rendered(template: str, page: PageContent) -> str:
         .render(
             page=page,
             report=page.report,
-            name=file_name(page.report),
+            name=model_display_name(page.report),
             headline=headline(page.report),
             strip=interval_strip(page.report),
             safety=safety(page),

@@ -69,8 +69,8 @@ class FallBar:
     kind: str
 
 
-def file_name(report: Report) -> str:
-    """Return the name of the model's file without its folder, or the name of the model."""
+def model_display_name(report: Report) -> str:
+    """Return the model's name for the title of the HTML page: its file's name without the folder, or the name of the model."""
     return Path(report.model).name or report.model
 
 

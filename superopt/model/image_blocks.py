@@ -10,11 +10,11 @@ INTO = (0, 2, 4, 1, 3)
 BACK = (0, 3, 1, 4, 2)
 
 
-def blocked(term: Term) -> Term | None:
-    """Rewrite a transpose that moves whole square image blocks as a `space_to_depth` or `depth_to_space` between two reshapes.
+def rewrite_block_transpose(term: Term) -> Term | None:
+    """Rewrite a transpose of image blocks as SpaceToDepth or DepthToSpace between two reshapes.
 
-    The result equals the transpose. Return None for any other term. On CPUs, ONNX Runtime's kernels for these operators are
-    several times as fast as its kernel for arbitrary transposes.
+    The transpose must move whole square blocks. The result equals the transpose. Return None for any other term. On CPUs, ONNX
+    Runtime's kernels for these operators are several times as fast as its kernel for arbitrary transposes.
     """
     if term.op != "transpose":
         return None
