@@ -10,6 +10,7 @@ The packages are listed from the top layer to the bottom layer. A package import
     `cli/`: the command line: commands, options, signals, progress display and exit codes. Only this package prints.
     `flows/`: the stages of optimize, replay, compare, generate, verify, profile and rules export; certificates are made here.
     `search/`: the search for a cheaper equivalent of a model: rewriting, sweeps, windows, passes, choice of a candidate model.
+    `kernels/`: C code for parts of a model, generated from the definitions of operators, compiled and registered.
     `discovery/`: the discovery of rewrite rules: enumeration of terms, fingerprints, generalisation, pruning, minimal core.
     `verification/`: the independent checker of `superopt verify` (translation validation by certificates).
     `partial/`: partial equivalence: mutants (terms that equal an operator at some output positions) and their corrections.

@@ -9,7 +9,7 @@ class SuperoptError(Exception):
     exit_code = 1
 
 
-GLOBAL_ERRORS = frozenset({"StoreError", "ProviderError", "RuntimeMissingError", "TargetError"})
+GLOBAL_ERRORS = frozenset({"StoreError", "ProviderError", "RuntimeMissingError", "TargetError", "CompilerError"})
 """The names of the error classes that end a run. Any other error ends only the attempt at one window or candidate model.
 
 A window is a part of a model that one search rewrites.
@@ -191,6 +191,12 @@ class OutputError(SuperoptError):
     """The standard output cannot be written, for example because the disk is full."""
 
     exit_code = 36
+
+
+class CompilerError(SuperoptError):
+    """Compiled kernels were requested, and no C compiler is installed."""
+
+    exit_code = 37
 
 
 def first_line(error: BaseException, limit: int = REPORT.max_failure_characters) -> str:

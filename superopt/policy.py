@@ -1924,6 +1924,24 @@ class ReportPolicy:
     """When a model's operators are timed for a page, no further run begins after this number of seconds."""
 
 
+@dataclass(frozen=True)
+class KernelPolicy:
+    """Generated kernels."""
+
+    max_recomputed_cost: float = 2.0
+    """The largest cost of computing an element anew, in additions, instead of storing and reading it. Not measured."""
+    max_inlined_cost: float = 60.0
+    """The largest cost of an element, in additions, that is computed where it is read. Not measured."""
+    min_kernel_gain_share: float = 0.01
+    """The smallest gain over the model without kernels, as a share of its time, for which kernels are used. Not measured."""
+    max_node_iterations: tuple[int, ...] = (1 << 40, 1 << 22, 1 << 18)
+    """The most iterations of a node that becomes part of a kernel, in the order in which they are tried. Not measured."""
+    max_scalar_iterations: int = 4096
+    """The most iterations of a loop nest without vector code. Not measured."""
+    default_function_cost: float = 10.0
+    """The cost of a function such as exp, in additions. Not measured."""
+
+
 OPTIMIZATION = OptimizationPolicy()
 SEARCH = SearchPolicy()
 MUTANT = MutantPolicy()
@@ -1939,3 +1957,4 @@ RULE = RulePolicy()
 ALGEBRA = AlgebraPolicy()
 PROCESS = ProcessPolicy()
 REPORT = ReportPolicy()
+KERNELS = KernelPolicy()

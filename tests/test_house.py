@@ -21,7 +21,7 @@ from superopt.cli import main as cli
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = sorted([*(ROOT / "superopt").rglob("*.py"), *(ROOT / "specs").glob("*.py")])
-ONNX = tuple(f"superopt/{package}/" for package in ("child", "protobuf", "runtime", "model", "cost", "verification"))
+ONNX = tuple(f"superopt/{package}/" for package in ("child", "protobuf", "runtime", "model", "kernels", "cost", "verification"))
 HOMES = {
     "z3": ("superopt/proof/", "superopt/floating_point/"),
     "onnx": ONNX,

@@ -21,6 +21,7 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
     },
     "mathematics: primes, permutations, exponents, quantiles, the weights of a termination measure": {
         "algebra/exact": "CHAIN BASE",
+        "kernels/emit": "ALIGNMENT PRIME",
         "cost/prices": "_ONE_SIGMA",
         "proof/definitions/functions": "EXPONENTS",
         "runtime/compare": "_CONFIDENCE _DEVIATION",

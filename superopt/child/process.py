@@ -58,10 +58,19 @@ class Child:
             )
         self._owner = os.getpid()
 
-    def load(self, model: Loadable, *, threads: int = 1, without: Sequence[str] = (), optimized: bool = True) -> ChildSession:
+    def load(
+        self,
+        model: Loadable,
+        *,
+        threads: int = 1,
+        without: Sequence[str] = (),
+        libraries: Sequence[str] = (),
+        optimized: bool = True,
+    ) -> ChildSession:
         """Load the model on the CPU, with this number of threads and without the optimizers in `without`.
 
-        If `optimized` is False, ONNX Runtime does not optimize the graph at all.
+        The session registers the libraries of generated kernels at the paths `libraries`. If `optimized` is False, ONNX Runtime
+        does not optimize the graph at all.
 
         Raises:
             InvalidModelError: ONNX Runtime rejects the model.
@@ -70,7 +79,7 @@ class Child:
         """
         patience = PROCESS.child_patience_seconds + PROCESS.child_patience_seconds_per_byte * stored_bytes(model)
         with _sent(model) as (source, folder):
-            ports = self.ask("load", source, folder, threads, ";".join(without), optimized, patience=patience)
+            ports = self.ask("load", source, folder, threads, ";".join(without), libraries, optimized, patience=patience)
         assert isinstance(ports, list)
         return ChildSession(self, tuple(ports), patience)
 

@@ -1,12 +1,13 @@
 """The program of a child process: load models in ONNX Runtime and run them, so that a crash ends only the child process.
 
 The program imports nothing from superopt, because importing superopt takes longer than loading most models. The only argument
-of the program is the file descriptor of a connection to the parent process. Requests and answers are pickled tuples. Each line
-shows a request, an arrow, and the possible answers:
+of the program is the file descriptor of a connection to the parent process. Requests and answers are pickled tuples. The
+possible answers to a request follow an arrow:
 
-    ("load", source, folder, threads, without, optimized)  ->  ("done", [(name, type, shape), ...]) or ("failed", message)
-    ("run", feeds)                                         ->  ("done", bytes) or ("failed", message)
-    ("drop",)                                              ->  ("done", None), after the model is unloaded
+    ("load", source, folder, threads, without, libraries, optimized)
+                    ->  ("done", [(name, type, shape), ...]) or ("failed", message)
+    ("run", feeds)  ->  ("done", bytes) or ("failed", message)
+    ("drop",)       ->  ("done", None), after the model is unloaded
 
 The answer to `run` is the largest growth of the resident memory during the run, or 0 if the system does not report it.
 """
@@ -16,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import sys
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,9 @@ from typing import Any
 QUIET = 4
 
 
-def session_of(ort: Any, source: str | bytes, folder: str, threads: int, without: str, optimized: bool) -> Any:
+def session_of(
+    ort: Any, source: str | bytes, folder: str, threads: int, without: str, libraries: Sequence[str], optimized: bool
+) -> Any:
     """Load a model in the child process with ONNX Runtime on the CPU, and return the session.
 
     Args:
@@ -32,6 +36,7 @@ def session_of(ort: Any, source: str | bytes, folder: str, threads: int, without
         folder: the folder of the external data if `source` contains the bytes of the model, or an empty text.
         threads: the number of intra-op threads.
         without: the names of the optimizers to switch off, separated by semicolons.
+        libraries: the paths of libraries of generated kernels.
         optimized: whether ONNX Runtime optimizes the graph.
     """
     options = ort.SessionOptions()
@@ -46,6 +51,8 @@ def session_of(ort: Any, source: str | bytes, folder: str, threads: int, without
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
     if without:
         options.add_session_config_entry("optimization.disable_specified_optimizers", without)
+    for library in libraries:
+        options.register_custom_ops_library(library)
     return ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
 
 

@@ -250,6 +250,8 @@ def _add_optimize(commands: Commands) -> None:
     _add_user_rules(command, "also use the rules of this file or folder, which `superopt rules add` proved; repeatable")
     about = "allow ONNX Runtime's own operators (com.microsoft) where they measure faster"
     command.add_argument("--allow-contrib", action="store_true", help=about)
+    about = "compile parts of the model to kernels where they measure faster (needs a C compiler; docs/kernels.md)"
+    command.add_argument("--kernels", action="store_true", help=about)
     about = "convert the result to this newer opset and allow its operators"
     command.add_argument("--opset", type=positive_integer, metavar="N", help=about)
     about = "do not write superopt's version, the digest of the original and the numbers of rewrites to the result's metadata"

@@ -22,7 +22,8 @@ from superopt.cost.measure import Clock
 from superopt.errors import CheckFailedError, InvalidModelError, ShapeError, failure
 from superopt.flows.certificate import Evidence
 from superopt.flows.hints import RunFacts, hints, reasons, refused_improvements
-from superopt.flows.optimized import InMemory, Optimized, result
+from superopt.flows.kernels import add_kernels
+from superopt.flows.optimized import InMemory, KernelLibrary, Optimized, result
 from superopt.flows.options import MOVES, Options, Shapes
 from superopt.flows.prepare import PhaseTimer, PreparedModel, prepare, read_request
 from superopt.flows.report_fields import (
@@ -105,6 +106,7 @@ def optimize(
     rules: Sequence[str | os.PathLike[str]] = (),
     device_profile: str | os.PathLike[str] | None = None,
     allow_contrib: bool = False,
+    kernels: bool = False,
     opset: int | None = None,
     metadata: bool = True,
     stop: threading.Event | None = None,
@@ -160,6 +162,8 @@ def optimize(
             times are predicted instead of measured. A model is returned as faster only if the predicted gain is larger than the
             error of the predictions.
         allow_contrib: Allow operators that only ONNX Runtime has (docs/contrib.md).
+        kernels: Compile islands of the model to kernels where this measures faster (docs/kernels.md). The result has a library,
+            and its model has the same nodes in functions, for sessions without the library. Requires a C compiler.
         opset: The opset of a rewritten model. It must not be older than the opset of the given model. The rewritten model may
             contain all operators of this opset. If the given model is returned, its opset does not change.
         metadata: Write the version of superopt, the content digest of the original, the floating-point mode, and the counts of
@@ -178,6 +182,7 @@ def optimize(
         ProfileError: The file is not a device profile, or is a profile of a different execution provider.
         OpsetError: The model cannot be converted to the opset.
         StoreError: A stored rule, or a rule of `rules`, lacks a valid proof.
+        CompilerError: `kernels` is given, and there is no C compiler.
         CheckFailedError: The rewritten nodes cannot be put into the model, because the model would then contain a cycle.
         ValueError: A number is too small or NaN, a kind of rewrites or a mode is unknown, `tune` is given with a device
             profile, `ort_config` is given without `tune`, or both `fresh` and `no_cache` are given.
@@ -210,6 +215,7 @@ def optimize(
             rules=rules,
             device_profile=device_profile,
             allow_contrib=allow_contrib,
+            kernels=kernels,
             opset=opset,
         )
         settings = settings_of(options)
@@ -234,7 +240,8 @@ def optimize(
                 outcomes.append(accept_or_reject_candidate(candidate, prepared, outcomes))
                 if outcomes[-1].accepted:
                     break
-        report = report_of(prepared, outcomes)
+            library = add_kernels(prepared, outcomes) if settings.kernels else None
+        report = report_of(prepared, outcomes, library)
         noisy = report.timing is not None and report.timing.noise > OPTIMIZATION.max_remembered_noise
         if unimproved is not None and report.stopped == WHOLE and not (report.accepted or noisy):
             unimproved.remember(report)
@@ -253,7 +260,9 @@ def optimize(
         prepared.specialization,
     )
     changed = rewritten or loaded.model
-    return result(model, loaded, changed, report, evidence, prepared.source, embed=ort_config, metadata=metadata)
+    return result(
+        model, loaded, changed, report, evidence, prepared.source, embed=ort_config, metadata=metadata, library=library
+    )
 
 
 def optimization_stages(*, tune: bool, predicted: bool) -> tuple[str, ...]:
@@ -520,7 +529,7 @@ def accept_or_reject_candidate(
     return replace(outcome, candidate=replace(candidate, model=model)) if outcome.accepted else outcome
 
 
-def report_of(prepared: PreparedModel, outcomes: Sequence[ModelOutcome]) -> Report:
+def report_of(prepared: PreparedModel, outcomes: Sequence[ModelOutcome], library: KernelLibrary | None = None) -> Report:
     """Return the report of an optimization.
 
     The report describes the last search, and one candidate: the accepted candidate, or the first candidate that was compared.
@@ -592,6 +601,7 @@ def report_of(prepared: PreparedModel, outcomes: Sequence[ModelOutcome]) -> Repo
         progress=tuple(searched.log.improvements),
         operator_counts=changed_operator_counts(loaded.model, best.candidate.model if best.accepted else None),
         fixed=prepared.specialization.described(),
+        kernels=None if library is None else library.use,
         inlined=sum(condition is not None for taken in prepared.specialization.branches for condition in taken),
     )
 

@@ -8,19 +8,50 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeAlias, TypeVar
 
+from superopt.files import write_bytes_atomically, write_text_atomically
 from superopt.flows.certificate import Evidence
 from superopt.flows.report_fields import version_of
 from superopt.model.load import ExportedProgram, Loaded, Model, ModelProto, as_model, as_proto
 from superopt.model.provenance import Provenance, with_provenance
 from superopt.model.save import copy, save
 from superopt.model.session_metadata import with_settings
-from superopt.report.optimization import Report
+from superopt.report.optimization import KernelUse, Report
 from superopt.runtime.input_source import DRAWN, InputSource
 from superopt.runtime.settings import Settings
 
 AnyModel: TypeAlias = "Model | ModelProto | bytes | ExportedProgram"
 InMemory = TypeVar("InMemory", ModelProto, bytes, ExportedProgram)
 M_co = TypeVar("M_co", covariant=True, bound=Model | ModelProto | bytes | ExportedProgram)
+
+
+@dataclass(frozen=True, eq=False)
+class KernelLibrary:
+    """A library of kernels for an optimized model.
+
+    Attributes:
+        source: The C source.
+        content: The bytes of the compiled library.
+        use: What the report says about the library.
+    """
+
+    source: str
+    content: bytes
+    use: KernelUse
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the library to `path`, and its C source beside it.
+
+        Raises:
+            TargetError: A file cannot be written.
+        """
+        file = Path(path)
+        write_text_atomically(self.source, file.with_suffix(".c"))
+        write_bytes_atomically(self.content, file)
+
+
+def library_path(path: str | os.PathLike[str]) -> Path:
+    """Return the path of the library of kernels that is saved with the model at `path`."""
+    return Path(path).with_suffix(".kernels.so")
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +68,7 @@ class Optimized(Generic[M_co]):
         source: A file that contains exactly this model, if there is such a file.
         external: Whether the given model had tensors in external data files.
         inputs: The source of the inputs on which the models were measured.
+        library: The library of kernels, or None if the model has no kernels.
     """
 
     model: M_co
@@ -45,6 +77,7 @@ class Optimized(Generic[M_co]):
     source: Path | None = None
     external: bool = False
     inputs: InputSource = DRAWN
+    library: KernelLibrary | None = None
 
     def __repr__(self) -> str:
         """Describe the result in one line, without the model."""
@@ -102,7 +135,8 @@ class Optimized(Generic[M_co]):
         """Write the model to `path`.
 
         Tensors go into the data file `<stem>-<digest>.data` beside `path` if some tensors were external, or if all tensors
-        together are too large for one file. For programs that read the files, both files change in one step (docs/files.md).
+        together are too large for one file. A library of kernels goes into `<stem>.kernels.so`, and its source into
+        `<stem>.kernels.c`. For programs that read the files, both files change in one step (docs/files.md).
 
         Raises:
             TargetError: The model cannot be written. Existing files are not changed.
@@ -111,6 +145,8 @@ class Optimized(Generic[M_co]):
             copy(self.source, path)
         else:
             save(as_model(self.model), path, external=self.external)
+        if self.library is not None:
+            self.library.save(library_path(path))
 
 
 def result(
@@ -123,6 +159,7 @@ def result(
     *,
     embed: bool,
     metadata: bool = False,
+    library: KernelLibrary | None = None,
 ) -> Optimized[Model | ModelProto | bytes | ExportedProgram]:
     """Return the result of an optimization. Its model has the type of `given`, which is the model that the caller passed.
 
@@ -139,7 +176,7 @@ def result(
         model = with_provenance(model, provenance_of(report, evidence) if metadata else None)
     settled = with_settings(model, optimized_session_settings(report), report.environment.threads) if embed else model
     converted, unchanged = model_in_given_form(given, loaded, settled)
-    return Optimized(converted, report, evidence, unchanged, loaded.external, inputs)
+    return Optimized(converted, report, evidence, unchanged, loaded.external, inputs, library)
 
 
 def model_in_given_form(

@@ -47,6 +47,7 @@ class Options(TypedDict, total=False):
     rules: Sequence[str | os.PathLike[str]]
     device_profile: str | os.PathLike[str] | None
     allow_contrib: bool
+    kernels: bool
     opset: int | None
     metadata: bool
     stop: threading.Event | None

@@ -14,6 +14,7 @@ from superopt.algebra.dim_binding import DimBinding
 from superopt.budget import duration_seconds
 from superopt.cost.prices import Prices, load_prices
 from superopt.flows.options import MOVES, Options
+from superopt.kernels.library import compiler
 from superopt.model.dimensions import size_combinations
 from superopt.policy import CHECK
 from superopt.rules.fp_flags import FpMode
@@ -36,7 +37,7 @@ class OptimizationSettings:
         device: The device on which sessions run. If times are predicted, this is the CPU.
 
     Raises:
-        ProviderError, RuntimeMissingError, ProfileError, StoreError, ValueError: See `superopt.optimize`.
+        CompilerError, ProviderError, RuntimeMissingError, ProfileError, StoreError, ValueError: See `superopt.optimize`.
     """
 
     provider: str
@@ -55,6 +56,7 @@ class OptimizationSettings:
     rules: Sequence[str | os.PathLike[str]]
     device_profile: str | os.PathLike[str] | None
     allow_contrib: bool
+    kernels: bool
     opset: int | None
     prices: Prices | None = field(init=False)
     device: Device = field(init=False)
@@ -86,6 +88,10 @@ class OptimizationSettings:
             raise ValueError("tune=True cannot be used with a device profile, because tuning measures sessions on the device")
         if self.ort_config and not self.tune:
             raise ValueError("ort_config=True requires tune=True")
+        if self.kernels and (self.device_profile is not None or self.provider != "cpu"):
+            raise ValueError("kernels=True requires the provider cpu and measured times")
+        if self.kernels:
+            compiler()
         if self.fp not in {*FpMode}:
             raise ValueError(f"unknown floating-point mode {self.fp!r}: expected one of {', '.join(FpMode)}")
         prices = None if self.device_profile is None else load_prices(self.device_profile, self.provider)
@@ -114,7 +120,8 @@ class OptimizationSettings:
 
         The key is for optimizations without tuning and without a device profile. The model and the code are not part of it.
         """
-        searching = [self.budget, self.seed, self.tolerance, self.growth, *self.moves, self.allow_contrib, self.fp, self.opset]
+        allowed = [*self.moves, self.allow_contrib, self.kernels, self.fp, self.opset]
+        searching = [self.budget, self.seed, self.tolerance, self.growth, *allowed]
         own: list[Json] = [[str(rule), *sorted(rule.flags)] for rule in self.user_rules]
         return [self.device.identity, *searching, *own, source.digest, *(sizing.numbers for sizing in sizings)]
 
@@ -146,5 +153,6 @@ def settings_of(options: Options) -> OptimizationSettings:
         rules=options.get("rules", ()),
         device_profile=options.get("device_profile"),
         allow_contrib=options.get("allow_contrib", False),
+        kernels=options.get("kernels", False),
         opset=options.get("opset"),
     )

@@ -69,6 +69,23 @@ class Timing:
 
 
 @dataclass(frozen=True)
+class KernelUse:
+    """The kernels of an optimized model.
+
+    `islands` is the number of nodes that call kernels, and `nodes` is the number of nodes that they replace. `compile_seconds`
+    is the time that the compiler took. `low` and `high` are the bounds of the 95 % interval of the speedup over the same model
+    without the library. `without` is the speedup of the model without the library over the original.
+    """
+
+    islands: int
+    nodes: int
+    compile_seconds: float
+    low: float
+    high: float
+    without: float
+
+
+@dataclass(frozen=True)
 class OutputRounding:
     """The largest error of one output in the original and in the optimized model, relative to the output's magnitude."""
 
@@ -223,6 +240,7 @@ class Report:
             search, and the seconds per run that the improved result saves according to the cost model. The saving decreases if
             a measurement of the whole model shows a smaller saving.
         operator_counts: For each operator whose node count changes, the counts in the original and in the result.
+        kernels: The kernels of the result, or None if there are none.
     """
 
     model: str
@@ -262,6 +280,7 @@ class Report:
     candidates_measured: int = 0
     progress: tuple[tuple[float, float], ...] = ()
     operator_counts: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    kernels: KernelUse | None = None
 
     @property
     def speedup(self) -> float:

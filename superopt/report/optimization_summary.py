@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
@@ -75,6 +76,8 @@ def _rows(report: Report, target: str, *, verbose: bool) -> Iterator[tuple[str, 
     if not verbose:
         yield from (("cannot rewrite", text) for text in _uncovered_lines(report))
     if target and report.accepted:
+        if report.kernels is not None:
+            yield "next", statements.library_step(str(Path(target).with_suffix(".kernels.so")))
         yield "next", statements.use_step(report.model, target).replace("`", "")
         yield "next", statements.comparison_step(report.model, target).replace("`", "")
     if target and not report.accepted:
@@ -109,6 +112,8 @@ def _result_rows(report: Report) -> Iterator[tuple[str, str]]:
             yield "speed", change
     if report.one_thread is not None:
         yield "one thread", _speedup(report.one_thread)
+    if report.kernels is not None:
+        yield "kernels", statements.kernels(report.kernels)
     if report.prediction is not None:
         yield from _predicted(report.prediction)
 

@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from superopt.policy import REPORT
-from superopt.report.number_texts import counted
-from superopt.report.optimization import AppliedRule, Arithmetic, Report, Rounding
+from superopt.report.number_texts import counted, ratio
+from superopt.report.optimization import AppliedRule, Arithmetic, KernelUse, Report, Rounding
 
 FLAG_MEANINGS = {
     "reassoc": "sums and products may be regrouped",
@@ -70,6 +70,19 @@ def use_step(source: str, target: str) -> str:
     File names are between backticks.
     """
     return f"use `{target}` in place of `{source}`: its inputs and outputs have the same names and types"
+
+
+def kernels(use: KernelUse) -> str:
+    """Return the sentence about the kernels of a result."""
+    count = f"{use.islands} compiled kernel{'s' * (use.islands != 1)} replace{'s' * (use.islands == 1)} {use.nodes} nodes"
+    gain = f"{ratio(use.low)} to {ratio(use.high)} times as fast as without the library"
+    alone = f"which is {ratio(use.without)} times as fast as the original"
+    return f"{count}: {gain}, {alone} (compiled in {use.compile_seconds:.1f} s)"
+
+
+def library_step(library: str) -> str:
+    """Return the sentence that says how to register the library of kernels."""
+    return f"register the kernels in each session: options.register_custom_ops_library('{library}')"
 
 
 def comparison_step(source: str, target: str) -> str:

@@ -10,6 +10,7 @@ import os
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from superopt.child.process import LOAD_CONFIG
@@ -50,6 +51,7 @@ class Device:
         portable: whether to switch off the highest optimization level. This level uses memory layouts for the processor of the
             current machine.
         nhwc: whether CUDA's image operators use the channels-last layout. Requires the provider `cuda`.
+        libraries: the paths of libraries of generated kernels that sessions register.
     """
 
     provider: str = "cpu"
@@ -58,6 +60,7 @@ class Device:
     without: tuple[str, ...] = ()
     portable: bool = False
     nhwc: bool = False
+    libraries: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.provider not in PROVIDERS:
@@ -95,7 +98,7 @@ class Device:
         graph = "graph" if self.cuda_graph else "stream"
         rounding = ("no TF32",) if self.provider != "cpu" and _is_without_tf32() else ()
         layout = (*(("portable",) if self.portable else ()), *(("nhwc",) if self.nhwc else ()))
-        settings = (*rounding, *layout, *self.without)
+        settings = (*rounding, *layout, *self.without, *(Path(library).stem for library in self.libraries))
         return "|".join((self.name, self.provider, graph, str(self.threads), runtime().__version__, *settings))
 
 

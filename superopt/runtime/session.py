@@ -470,6 +470,8 @@ def _options(device: Device, optimize: bool, saved: Path | None) -> Any:
     options.graph_optimization_level = level.ORT_ENABLE_ALL if optimize else level.ORT_DISABLE_ALL
     if device.without:
         options.add_session_config_entry(WITHOUT, ";".join(device.without))
+    for library in device.libraries:
+        options.register_custom_ops_library(library)
     if device.provider != "cpu":
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     if saved is not None:

@@ -29,7 +29,9 @@ class TrialSession:
             InvalidModelError, RuntimeDiedError, TimeoutError: As `Child.load`.
         """
         self._process = process
-        self._session = process.load(model, threads=device.threads, without=device.without, optimized=optimized)
+        self._session = process.load(
+            model, threads=device.threads, without=device.without, libraries=device.libraries, optimized=optimized
+        )
         self.inputs: tuple[Port, ...] = tuple(port_of(*port) for port in self._session.inputs)
         self.peak_bytes = 0
 

@@ -1,0 +1,14 @@
+"""Kernels: C code for islands of a model, generated from the definitions of their operators.
+
+The package may import `superopt.model` and the packages below it. Read `loops` first, then `schedule` and `emit`.
+
+    `affine`: index expressions over loops, with floor division.
+    `loops`: the interpretation of index notation that turns definitions of operators into values over loop indices.
+    `schedule`: decides which terms of a kernel get memory, and makes the loop nests that compute these terms.
+    `emit`: writes C code for loop nests, with explicit vectors.
+    `groups`: the groups of nodes that can become one kernel each.
+    `install`: replaces groups of nodes by calls of kernels, whose functions contain the nodes.
+    `library`: the source of a library of kernels, and the compiler that builds it.
+
+`prelude.h` and `glue.h` are parts of each library: vector arithmetic, and the registration with ONNX Runtime.
+"""

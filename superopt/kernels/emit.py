@@ -1,0 +1,454 @@
+"""C code for loop nests, with explicit vectors.
+
+A nest is vectorized along the innermost axis of its result, or along a reduction if the operands are contiguous there. Rows and
+vectors of a product form tiles whose sums stay in registers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+
+from superopt.kernels.affine import LoopIndex
+from superopt.kernels.loops import Buffer, Nest, Value
+from superopt.kernels.schedule import KernelProgram
+
+PRIME = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Target:
+    """The vectors of a processor: the number of float32 lanes, and the number of vector registers."""
+
+    lanes: int
+    registers: int
+
+    @property
+    def panel(self) -> int:
+        """The number of columns of a tile of a product."""
+        return self.lanes * (4 if self.registers >= 32 else 2)
+
+
+def function_of(program: KernelProgram, name: str, target: Target) -> str:
+    """Return a C function `name(in, out, scratch)` that runs the program's nests.
+
+    `in` points to the inputs and then the weights, `out` to the outputs, and `scratch` to memory for `scratch_offsets`.
+    """
+    code = _Code(target)
+    code.line(f"static void {name}(const number *const *in, number *const *out, number *scratch) {{")
+    with code.indented():
+        for i, buffer in enumerate((*program.inputs.values(), *program.weights.values())):
+            code.line(f"const number *restrict {buffer.name} = in[{i}];")
+        for i, buffer in enumerate(program.outputs.values()):
+            code.line(f"number *restrict {buffer.name} = out[{i}];")
+        for buffer, offset in scratch_offsets(program)[0].items():
+            code.line(f"number *restrict {buffer.name} = scratch + {offset};")
+        for nest in program.nests:
+            _emit_nest(code, nest)
+    code.line("}")
+    return "\n".join(code.lines) + "\n"
+
+
+ALIGNMENT = 16
+"""Buffers begin at multiples of this number of elements."""
+
+
+def scratch_offsets(program: KernelProgram) -> tuple[dict[Buffer, int], int]:
+    """Return the offset of each scratch buffer, and the number of elements of the memory for all of them.
+
+    Two buffers share memory if the last nest that reads one of them is before the nest that writes the other.
+    """
+    last = {b: i for i, nest in enumerate(program.nests) for b in nest.reads}
+    placed: dict[Buffer, tuple[int, int, int]] = {}
+    for i, nest in enumerate(program.nests):
+        if nest.target not in program.scratch:
+            continue
+        size = -(-nest.target.size // ALIGNMENT) * ALIGNMENT
+        taken = sorted((start, end) for start, end, until in placed.values() if until >= i)
+        offset = 0
+        for start, end in taken:
+            if offset + size <= start:
+                break
+            offset = max(offset, end)
+        placed[nest.target] = (offset, offset + size, last.get(nest.target, i))
+    return {b: start for b, (start, _, _) in placed.items()}, max((end for _, end, _ in placed.values()), default=0)
+
+
+@dataclass
+class _Code:
+    target: Target
+    lines: list[str] = field(default_factory=list)
+    depth: int = 0
+    count: int = 0
+
+    def line(self, text: str) -> None:
+        self.lines.append("    " * self.depth + text)
+
+    def name(self, letter: str) -> str:
+        self.count += 1
+        return f"{letter}{self.count}_"
+
+    @contextmanager
+    def indented(self) -> Iterator[None]:
+        self.depth += 1
+        yield
+        self.depth -= 1
+
+    @contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        self.line(f"{head} {{")
+        with self.indented():
+            yield
+        self.line("}")
+
+    def loop(self, name: str, extent: int | str, step: int = 1) -> object:
+        return self.block(f"for (long {name} = 0; {name} < {extent}; {name} += {step})")
+
+
+@dataclass(frozen=True)
+class _Scope:
+    """Where a value is computed.
+
+    Attributes:
+        names: C texts of loop indices.
+        lanes: The loop whose next `count` indices are the lanes of a vector, or None for a scalar.
+        count: The number of lanes that count.
+        known: C texts of values that were computed before.
+    """
+
+    names: Mapping[LoopIndex, str]
+    lanes: LoopIndex | None
+    count: int
+    known: dict[int, str]
+
+    def inside(self) -> _Scope:
+        return replace(self, known=dict(self.known))
+
+    def scalar(self, lane: str) -> _Scope:
+        """Return the scope of a single lane."""
+        assert self.lanes is not None
+        names = {**self.names, self.lanes: f"({self.names.get(self.lanes, self.lanes.name)} + {lane})"}
+        return _Scope(names, None, 1, {})
+
+
+def is_vectorized(nest: Nest, target: Target) -> bool:
+    """Return whether the code of the nest uses vectors."""
+    return _lanes(nest, _reductions(nest.value), target) is not None
+
+
+def _emit_nest(code: _Code, nest: Nest) -> None:
+    reductions = _reductions(nest.value)
+    lanes = _lanes(nest, reductions, code.target)
+    with code.block(""):
+        if lanes is not None and lanes in nest.loops:
+            _emit_tiles(code, nest, reductions, lanes)
+        else:
+            _emit_elements(code, nest, reductions, lanes)
+
+
+def _reductions(value: Value) -> list[Value]:
+    """Return the reductions in the value that are not inside another reduction."""
+    found: dict[int, Value] = {}
+
+    def visit(one: Value) -> None:
+        if one.is_reduction:
+            found.setdefault(id(one), one)
+        else:
+            for a in one.args:
+                visit(a)
+
+    visit(value)
+    return list(found.values())
+
+
+def _flat(reduction: Value) -> tuple[list[LoopIndex], Value]:
+    """Return the loops of directly nested reductions of one kind, the outermost first, and the value that they reduce."""
+    loops, body = [reduction.data], reduction.args[0]
+    while body.kind == reduction.kind:
+        loops.append(body.data)
+        body = body.args[0]
+    return loops, body
+
+
+def _lanes(nest: Nest, reductions: Sequence[Value], target: Target) -> LoopIndex | None:
+    """Return the loop whose indices become the lanes of vectors, or None."""
+    last = nest.loops[-1] if nest.loops and nest.loops[-1].extent > 1 else None
+    if last is not None and nest.offset.step(last) != 1:
+        last = None
+    if not reductions:
+        return last if last is not None and last.extent >= target.lanes // 2 else None
+    bodies = [_flat(r) for r in reductions]
+    if last is not None and all(_is_direct(body, last) for _, body in bodies) and any(last in b.loops for _, b in bodies):
+        return last
+    inner = bodies[0][0][-1]
+    if len(bodies) == 1 and inner.extent >= target.lanes // 2 and _is_direct(bodies[0][1], inner):
+        return inner
+    return None
+
+
+def _is_direct(value: Value, loop: LoopIndex) -> bool:
+    """Return whether vectors of neighbouring indices of the loop need no gathering of single elements."""
+    for v in value.within():
+        if v.kind == "read" and v.data[1].step(loop) not in (0, 1):
+            return False
+        if v.kind in ("select", "index") and loop in v.data.loops():
+            return False
+        if v.is_reduction:
+            return False
+    return True
+
+
+def _open(code: _Code, stack: list[object], loop: LoopIndex) -> None:
+    context = code.loop(loop.name, loop.extent)
+    context.__enter__()  # type: ignore[attr-defined]
+    stack.append(context)
+
+
+@contextmanager
+def _loops(code: _Code, loops: Sequence[LoopIndex]) -> Iterator[None]:
+    """Open plain loops around the code that follows. Loops of one iteration are left out."""
+    stack: list[object] = []
+    for loop in loops:
+        if loop.extent > 1:
+            _open(code, stack, loop)
+    yield
+    for context in reversed(stack):
+        context.__exit__(None, None, None)  # type: ignore[attr-defined]
+
+
+def _emit_tiles(code: _Code, nest: Nest, reductions: Sequence[Value], lanes: LoopIndex) -> None:
+    """Emit a nest whose lanes are positions along the innermost axis of the result."""
+    w = code.target.lanes
+    outer = [loop for loop in nest.loops if loop is not lanes]
+    row = _row_loop(outer, reductions, lanes)
+    vectors = min(code.target.panel // w, max(1, lanes.extent // w)) if reductions else 1
+    rows = _divisor(row.extent, (code.target.registers - vectors - 2) // vectors) if row is not None else 1
+    with _loops(code, [loop for loop in outer if loop is not row]):
+        for start, end, height in _parts(row.extent if row is not None else 1, rows):
+            names = {row: row.name} if row is not None else {}
+            head = f"for (long {row.name} = {start}; {row.name} < {end}; {row.name} += {height})" if row is not None else ""
+            with code.block(head):
+                for begin, finish, width, count in _columns(lanes.extent, vectors, w):
+                    with code.block(f"for (long {lanes.name} = {begin}; {lanes.name} < {finish}; {lanes.name} += {width * w})"):
+                        _emit_tile(code, nest, reductions, lanes, row, names, height, width, count)
+
+
+def _row_loop(outer: Sequence[LoopIndex], reductions: Sequence[Value], lanes: LoopIndex) -> LoopIndex | None:
+    """Return a loop whose iterations can share reads of vectors, so that several of them form a tile."""
+    for loop in reversed(outer):
+        if loop.extent > 1 and len(reductions) == 1:
+            reads = [v.data[1].loops() for v in reductions[0].within() if v.kind == "read"]
+            if any(lanes in r and loop not in r for r in reads) and any(loop in r for r in reads):
+                return loop
+    return None
+
+
+def _divisor(extent: int, most: int) -> int:
+    """Return the number of rows of a tile: the largest divisor of the extent, if it is not much smaller than `most`."""
+    most = max(1, min(extent, most))
+    best = max(n for n in range(1, most + 1) if extent % n == 0)
+    return best if 2 * best > most else most
+
+
+def _parts(extent: int, step: int) -> Iterator[tuple[int, int, int]]:
+    """Yield the first index, the end and the step of the loop over whole tiles, and of the rest."""
+    whole = extent // step * step
+    if whole:
+        yield 0, whole, step
+    if extent > whole:
+        yield whole, extent, extent - whole
+
+
+def _columns(extent: int, vectors: int, w: int) -> Iterator[tuple[int, int, int, int]]:
+    """Yield the first index, the end, the number of vectors and the number of lanes that count.
+
+    The last tile may overlap the tile before it, so that its vectors are whole.
+    """
+    if extent < w:
+        yield 0, 1, 1, extent
+        return
+    whole = extent // (vectors * w) * (vectors * w)
+    if whole:
+        yield 0, whole, vectors, w
+    if extent > whole:
+        rest = -(-(extent - whole) // w)
+        yield extent - rest * w, extent, rest, w
+
+
+def _emit_tile(
+    code: _Code,
+    nest: Nest,
+    reductions: Sequence[Value],
+    lanes: LoopIndex,
+    row: LoopIndex | None,
+    names: Mapping[LoopIndex, str],
+    height: int,
+    width: int,
+    count: int,
+) -> None:
+    w = code.target.lanes
+
+    def scope(r: int, c: int) -> _Scope:
+        own = {**names, lanes: f"({lanes.name} + {c * w})" if c else lanes.name}
+        if row is not None:
+            own[row] = f"({row.name} + {r})" if r else row.name
+        return _Scope(own, lanes, count, {})
+
+    places = [(r, c) for r in range(height) for c in range(width)]
+    scopes = {place: scope(*place) for place in places}
+    for reduction in reductions:
+        loops, body = _flat(reduction)
+        sums = {place: code.name("s") for place in places}
+        start = "splat(0)" if reduction.kind == "sum" else "splat(LOWEST)"
+        code.line("V " + ", ".join(f"{name} = {start}" for name in sums.values()) + ";")
+        with _loops(code, loops):
+            shared: dict[object, str] = {}
+            for place, name in sums.items():
+                inner = scopes[place].inside()
+                value = _vector(code, body, inner, shared)
+                code.line(f"{name} = {'add_v' if reduction.kind == 'sum' else 'larger_v'}({name}, {value});")
+        for place, name in sums.items():
+            scopes[place].known[id(reduction)] = name
+    for place in places:
+        value = _vector(code, nest.value, scopes[place])
+        to = f"{nest.target.name} + {nest.offset.text(scopes[place].names)}"
+        code.line(f"store({to}, {value});" if count == w else f"store_some({to}, {value}, {count});")
+
+
+def _emit_elements(code: _Code, nest: Nest, reductions: Sequence[Value], lanes: LoopIndex | None) -> None:
+    """Emit a nest that computes one element at a time. The lanes of its vectors, if any, are positions along a reduction."""
+    w = code.target.lanes
+    with _loops(code, nest.loops):
+        scope = _Scope({}, None, 1, {})
+        for reduction in reductions:
+            loops, body = _flat(reduction)
+            combine = "add" if reduction.kind == "sum" else "larger"
+            lowest = "0" if reduction.kind == "sum" else "LOWEST"
+            total = code.name("s")
+            if lanes is None:
+                code.line(f"number {total} = {lowest};")
+                with _loops(code, loops):
+                    code.line(f"{total} = {combine}_s({total}, {_scalar(code, body, scope.inside())});")
+            else:
+                parts = [code.name("v") for _ in range(4 if lanes.extent >= 8 * w else 1)]
+                code.line("V " + ", ".join(f"{part} = splat({lowest})" for part in parts) + ";")
+                with _loops(code, loops[:-1]):
+                    whole = lanes.extent // (w * len(parts)) * (w * len(parts))
+                    spans = [(0, whole, len(parts), w), (whole, lanes.extent // w * w, 1, w)]
+                    spans.append((lanes.extent // w * w, lanes.extent, 1, lanes.extent % w))
+                    for begin, end, several, lane_count in spans:
+                        if begin == end:
+                            continue
+                        with code.block(
+                            f"for (long {lanes.name} = {begin}; {lanes.name} < {end}; {lanes.name} += {several * w})"
+                        ):
+                            for i, part in enumerate(parts[:several]):
+                                name = f"({lanes.name} + {i * w})" if i else lanes.name
+                                value = _vector(code, body, _Scope({lanes: name}, lanes, lane_count, {}))
+                                kept = value if lane_count == w else f"first({lane_count}, {value}, {lowest})"
+                                code.line(f"{part} = {combine}_v({part}, {kept});")
+                for part in parts[1:]:
+                    code.line(f"{parts[0]} = {combine}_v({parts[0]}, {part});")
+                code.line(f"number {total} = {'sum_of' if combine == 'add' else 'max_of'}({parts[0]});")
+            scope.known[id(reduction)] = total
+        code.line(f"{nest.target.name}[{nest.offset.text({})}] = {_scalar(code, nest.value, scope)};")
+
+
+def _vector(code: _Code, value: Value, scope: _Scope, shared: dict[object, str] | None = None) -> str:
+    """Emit code for the value in all lanes, and return the C text of the vector.
+
+    `shared` has vectors by buffer and offset that other places of a tile have read in the same iteration.
+    """
+    if id(value) in scope.known:
+        return scope.known[id(value)]
+    if scope.lanes not in value.loops and not any(v.is_reduction for v in value.within()):
+        return f"splat({_scalar(code, value, _Scope(scope.names, None, 1, {}), shared)})"
+    lanes, w = scope.lanes, code.target.lanes
+    assert lanes is not None
+    if value.kind == "read" and value.data[1].step(lanes) == 1:
+        buffer, offset = value.data
+        at = f"{buffer.name} + {offset.text(scope.names)}"
+        key = ("vector", at)
+        if shared is not None and key in shared:
+            return shared[key]
+        text = f"load({at})" if scope.count == w else f"load_some({at}, {scope.count})"
+        name = _named(code, "V", text)
+        if shared is not None:
+            shared[key] = name
+            code.line(f"KEEP({name});")
+    elif value.kind == "select" and lanes not in value.data.loops():
+        name = code.name("v")
+        code.line(f"V {name};")
+        for head, branch in ((f"if ({value.data.text(scope.names)})", value.args[0]), ("else", value.args[1])):
+            with code.block(head):
+                code.line(f"{name} = {_vector(code, branch, scope.inside())};")
+    elif value.kind in ("read", "select", "index"):
+        name = code.name("v")
+        code.line(f"V {name} = {{0}};")
+        with code.block(f"for (int l = 0; l < {scope.count}; l++)"):
+            code.line(f"{name}[l] = {_scalar(code, value, scope.scalar('l'))};")
+    else:
+        args = [_vector(code, a, scope, shared) for a in _arguments(value)]
+        name = _named(code, "V", f"{_function_name(value)}_v({', '.join(args)})")
+    scope.known[id(value)] = name
+    return name
+
+
+def _scalar(code: _Code, value: Value, scope: _Scope, shared: dict[object, str] | None = None) -> str:
+    """Emit code for the value, and return the C text of the number."""
+    if id(value) in scope.known:
+        return scope.known[id(value)]
+    if value.kind == "number":
+        return _number(value.data)
+    if value.kind == "index":
+        return f"INDEX({value.data.text(scope.names)})"
+    if value.kind == "read":
+        buffer, offset = value.data
+        return f"{buffer.name}[{offset.text(scope.names)}]"
+    if value.kind == "select":
+        name = code.name("n")
+        code.line(f"number {name};")
+        for head, branch in ((f"if ({value.data.text(scope.names)})", value.args[0]), ("else", value.args[1])):
+            with code.block(head):
+                code.line(f"{name} = {_scalar(code, branch, scope.inside())};")
+    elif value.is_reduction:
+        loops, body = _flat(value)
+        name = code.name("s")
+        code.line(f"number {name} = {'0' if value.kind == 'sum' else 'LOWEST'};")
+        with _loops(code, loops):
+            inner = _scalar(code, body, scope.inside())
+            code.line(f"{name} = {'add' if value.kind == 'sum' else 'larger'}_s({name}, {inner});")
+    else:
+        args = [_scalar(code, a, scope, shared) for a in _arguments(value)]
+        name = _named(code, "number", f"{_function_name(value)}_s({', '.join(args)})")
+    scope.known[id(value)] = name
+    return name
+
+
+def _named(code: _Code, kind: str, text: str) -> str:
+    name = code.name("v" if kind == "V" else "n")
+    code.line(f"{kind} {name} = {text};")
+    return name
+
+
+def _is_square(value: Value) -> bool:
+    return value.kind == "power" and value.args[1].kind == "number" and value.args[1].data == 2
+
+
+def _function_name(value: Value) -> str:
+    return "mul" if _is_square(value) else value.kind
+
+
+def _arguments(value: Value) -> tuple[Value, ...]:
+    return (value.args[0], value.args[0]) if _is_square(value) else value.args
+
+
+def _number(value: float | Fraction) -> str:
+    if math.isinf(value):
+        return "LOWEST" if value < 0 else "NUMBER(INFINITY, 5)"
+    exact = Fraction(value)
+    residue = exact.numerator * pow(exact.denominator, -1, PRIME) % PRIME
+    return f"NUMBER({float(value)!r}f, {residue})"

@@ -1,0 +1,87 @@
+"""The groups of nodes that become kernels: convex parts of islands for which the generator writes vector code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from superopt.algebra.terms import variables
+from superopt.kernels.emit import Target, is_vectorized
+from superopt.kernels.loops import UnsupportedError
+from superopt.kernels.schedule import KernelProgram, iterations, program_of
+from superopt.model.bodies import TOP
+from superopt.model.islands import Chart, Island
+from superopt.policy import KERNELS
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Nodes that become one kernel, and the kernel's loop nests."""
+
+    island: Island
+    program: KernelProgram
+
+
+def kernel_program(island: Island, target: Target, most: int) -> KernelProgram:
+    """Return the loop nests of an island, for a processor with these vectors. No nest may have more than `most` iterations.
+
+    Raises:
+        UnsupportedError: The generator cannot write a kernel for the island.
+    """
+    if island.scope != TOP or island.dtype != ir.DataType.FLOAT or island.conditions:
+        raise UnsupportedError("an island in a body, with booleans, or of a type other than float32")
+    if any(x.condition or x.position for x in variables(*island.outputs.values())):
+        raise UnsupportedError("an island that reads booleans or indices")
+    program = program_of(island.outputs, target.panel)
+    if any(not is_vectorized(nest, target) and iterations(nest) > KERNELS.max_scalar_iterations for nest in program.nests):
+        raise UnsupportedError("a long loop nest without vector code")
+    if any(iterations(nest) > most for nest in program.nests):
+        raise UnsupportedError("a loop nest with too many iterations")
+    return program
+
+
+def kernel_groups(chart: Chart, target: Target, most: int) -> Iterator[Group]:
+    """Yield parts of the model's islands, and their loop nests. Parts of a single node are left out.
+
+    No nest has more than `most` iterations.
+
+    A node for which the generator cannot write code divides its island: the nodes that depend on it are in later parts.
+    """
+    known: dict[object, bool] = {}
+    for island in chart.islands():
+        for nodes in _parts(chart, island, target, most, known).values():
+            if len(nodes) > 1:
+                part = chart.island(nodes)
+                try:
+                    yield Group(part, kernel_program(part, target, most))
+                except UnsupportedError:
+                    continue
+
+
+def _parts(chart: Chart, island: Island, target: Target, most: int, known: dict[object, bool]) -> Mapping[int, list[ir.Node]]:
+    """Return the nodes with kernels by level. A level is one higher after each node without a kernel on a path."""
+    levels: dict[ir.Node, int] = {}
+    taken: dict[ir.Node, bool] = {}
+    parts: dict[int, list[ir.Node]] = {}
+    for node in island.nodes:
+        taken[node] = _has_kernel(chart, node, target, most, known)
+        producers = [p for v in node.inputs if v is not None and (p := v.producer()) in levels and p is not None]
+        if taken[node]:
+            levels[node] = max((levels[p] for p in producers), default=0)
+            parts.setdefault(levels[node], []).append(node)
+        else:
+            levels[node] = max((levels[p] + taken[p] for p in producers), default=0)
+    return parts
+
+
+def _has_kernel(chart: Chart, node: ir.Node, target: Target, most: int, known: dict[object, bool]) -> bool:
+    key = (node.op_identifier(), *(f"{v and v.shape}" for v in (*node.inputs, *node.outputs)), str(node.attributes))
+    if key not in known:
+        try:
+            kernel_program(chart.island([node]), target, most)
+            known[key] = True
+        except UnsupportedError:
+            known[key] = False
+    return known[key]

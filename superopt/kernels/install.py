@@ -1,0 +1,139 @@
+"""Islands as single nodes: the nodes of an island move to a function of the model, and the function's call becomes one node.
+
+ONNX Runtime runs the kernel if its library is registered in the session, and the nodes of the function otherwise.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from superopt.algebra.terms import Term, variables
+from superopt.kernels.emit import Target
+from superopt.kernels.groups import Group
+from superopt.kernels.library import LibraryKernel, digest_of, source_of
+from superopt.kernels.schedule import KernelProgram
+from superopt.model.fold import fold
+from superopt.model.functions import FUNCTIONS_IR
+from superopt.model.islands import Island
+from superopt.model.lift import constant_tensor
+from superopt.model.load import Model
+
+DOMAIN = "superopt.kernels"
+
+
+@dataclass(frozen=True, eq=False)
+class Replaced:
+    """A model in which nodes call kernels.
+
+    Attributes:
+        model: The model.
+        source: The C source of the kernels' library.
+        domain: The domain of the nodes.
+    """
+
+    model: Model
+    source: str
+    domain: str
+
+
+def with_kernels(model: Model, groups: Sequence[Group], target: Target) -> Replaced:
+    """Return a copy of the model in which each group is one node, and the source of the library with the kernels.
+
+    The nodes of the groups must not overlap. `target` describes the vectors of the processor.
+    """
+    changed = model.clone()
+    values = {v.name: v for node in changed.graph for v in node.outputs if v.name}
+    values |= {v.name: v for v in (*changed.graph.inputs, *changed.graph.initializers.values()) if v.name}
+    names = [f"island_{i}" for i in range(len(groups))]
+    plain = [LibraryKernel(name, group.program) for name, group in zip(names, groups, strict=True)]
+    domain = f"{DOMAIN}.{digest_of(source_of(plain, DOMAIN, target))}"
+    kernels: list[LibraryKernel] = []
+    for name, group in zip(names, groups, strict=True):
+        call = _Call.of(changed, group.island, group.program, values, name)
+        call.insert(changed, domain, values)
+        kernels.append(LibraryKernel(name, group.program, len(call.unused)))
+    changed.graph.opset_imports[domain] = 1
+    changed.ir_version = max(changed.ir_version, FUNCTIONS_IR)
+    changed.graph.sort()
+    return Replaced(changed, source_of(kernels, domain, target), domain)
+
+
+@dataclass(frozen=True, eq=False)
+class _Call:
+    """A node that will replace the nodes of an island.
+
+    Attributes:
+        name: The name of the operator.
+        nodes: The nodes of the island, in the model that is changed.
+        inputs: The values that the kernel reads.
+        unused: Further values that the nodes of the function read.
+        outputs: The values that the island computes for others.
+    """
+
+    name: str
+    nodes: tuple[ir.Node, ...]
+    inputs: tuple[ir.Value, ...]
+    unused: tuple[ir.Value, ...]
+    outputs: tuple[ir.Value, ...]
+
+    @classmethod
+    def of(cls, model: Model, island: Island, program: KernelProgram, values: Mapping[str, ir.Value], name: str) -> _Call:
+        made = {v.name for node in island.nodes for v in node.outputs}
+        nodes = tuple(node for node in model.graph if any(v.name in made for v in node.outputs))
+        weights = _weights(program.weights, values)
+        inputs = [values[x] for x in program.inputs]
+        for position, term in enumerate(program.weights):
+            inputs.append(values[term.name] if term.is_variable else _initializer(model, f"{name}.{position}", weights[term]))
+        inside = {v for node in nodes for v in node.outputs}
+        read = dict.fromkeys(v for node in nodes for v in node.inputs if v is not None and v not in inside)
+        unused = tuple(v for v in read if v not in inputs)
+        return cls(name, nodes, tuple(inputs), unused, tuple(values[x] for x in island.outputs))
+
+    def insert(self, model: Model, domain: str, values: dict[str, ir.Value]) -> None:
+        """Replace the nodes in the model, and add the function with these nodes."""
+        given = dict.fromkeys((*self.inputs, *self.unused))
+        formal: dict[ir.Value | None, ir.Value | None] = {v: ir.Value(name=v.name, shape=v.shape, type=v.type) for v in given}
+        formal[None] = None
+        body: list[ir.Node] = []
+        for node in self.nodes:
+            outputs = [ir.Value(name=v.name, shape=v.shape, type=v.type) for v in node.outputs]
+            attributes = [copy.copy(a) for a in node.attributes.values()]
+            body.append(ir.Node(node.domain, node.op_type, [formal[v] for v in node.inputs], attributes, outputs=outputs))
+            formal.update(zip(node.outputs, outputs, strict=True))
+        inputs = [formal[v] for v in given]
+        results = [formal[v] for v in self.outputs]
+        graph = ir.Graph(inputs, results, nodes=body, opset_imports=dict(model.opset_imports))  # type: ignore[arg-type]
+        model.functions[domain, self.name, ""] = ir.Function(domain, self.name, "", graph=graph, attributes=[])
+        call = ir.Node(domain, self.name, list(given), num_outputs=len(self.outputs), name=f"superopt.{self.name}")
+        model.graph.append(call)
+        for old, new in zip(self.outputs, call.outputs, strict=True):
+            new.shape, new.type, new.name = old.shape, old.type, old.name
+            new.metadata_props.update(old.metadata_props)
+            old.replace_all_uses_with(new, replace_graph_outputs=True)
+            values[new.name or ""] = new
+        for node in reversed(self.nodes):
+            model.graph.remove(node, safe=True)
+
+
+def _weights(terms: Mapping[Term, object], values: Mapping[str, ir.Value]) -> dict[Term, np.ndarray]:
+    folded = [term for term in terms if not term.is_variable]
+    arrays = {x.name: _array(values[x.name]) for x in variables(*folded)}
+    return fold(folded, arrays, np.float32)
+
+
+def _array(value: ir.Value) -> np.ndarray:
+    stored = constant_tensor(value) if value.const_value is None else value.const_value
+    assert stored is not None, "a weight has an array"
+    return stored.numpy()
+
+
+def _initializer(model: Model, name: str, array: np.ndarray) -> ir.Value:
+    tensor = ir.tensor(np.ascontiguousarray(array), name=f"superopt.{name}")
+    value = ir.Value(name=tensor.name, shape=ir.Shape(array.shape), type=ir.TensorType(ir.DataType.FLOAT), const_value=tensor)
+    model.graph.register_initializer(value)
+    return value

@@ -1,0 +1,118 @@
+"""Shared libraries of kernels: their C source, and the compiler that builds them."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from superopt.errors import CompilerError, first_line
+from superopt.kernels.emit import Target, function_of, scratch_offsets
+from superopt.kernels.loops import UnsupportedError
+from superopt.kernels.schedule import KernelProgram
+
+FLAGS = ("-O3", "-march=native", "-fPIC", "-shared", "-std=gnu11", "-fno-math-errno", "-fno-trapping-math", "-w", "-Wno-psabi")
+
+
+@dataclass(frozen=True)
+class LibraryKernel:
+    """A kernel of a library.
+
+    Attributes:
+        name: The name of the operator.
+        program: The loop nests.
+        unused: The number of inputs after the weights, which only the function in the file reads.
+    """
+
+    name: str
+    program: KernelProgram
+    unused: int = 0
+
+
+def source_of(kernels: Sequence[LibraryKernel], domain: str, target: Target) -> str:
+    """Return the C source of a library that registers the kernels in a domain of ONNX Runtime."""
+    parts = [f"#define W {target.lanes}", text_of("prelude.h"), text_of("glue.h")]
+    for kernel in kernels:
+        program = kernel.program
+        parts.append(function_of(program, f"run_{kernel.name}", target))
+        buffers = (*program.inputs.values(), *program.outputs.values())
+        for i, buffer in enumerate(buffers):
+            sizes = ", ".join(map(str, buffer.shape)) or "0"
+            parts.append(f"static const int64_t sizes_{kernel.name}_{i}[] = {{{sizes}}};")
+        shapes = ", ".join(f"{{{len(b.shape)}, sizes_{kernel.name}_{i}}}" for i, b in enumerate(buffers))
+        parts.append(f"static const Extents shapes_{kernel.name}[] = {{{shapes}}};")
+    rows = []
+    for kernel in kernels:
+        p = kernel.program
+        counts = f"{len(p.inputs)}, {len(p.weights)}, {kernel.unused}, {len(p.outputs)}"
+        rows.append(f'{{"{kernel.name}", {counts}, shapes_{kernel.name}, {scratch_offsets(p)[1]}, run_{kernel.name}}}')
+    parts.append("static const Kernel kernels[] = {\n    " + ",\n    ".join(rows) + "\n};")
+    parts.append(f"static Operator operators[{len(kernels)}];")
+    parts.append(
+        '__attribute__((visibility("default"))) Status *RegisterCustomOps(void *options, const ApiBase *base) {\n'
+        f'    return register_kernels(options, base, "{domain}", kernels, operators, {len(kernels)});\n}}\n'
+    )
+    return "\n\n".join(parts)
+
+
+def text_of(name: str) -> str:
+    return resources.files("superopt.kernels").joinpath(name).read_text(encoding="utf-8")
+
+
+@functools.cache
+def compiler() -> tuple[str, ...]:
+    """Return the command of a C compiler: gcc, clang, or the one of the package ziglang.
+
+    Raises:
+        CompilerError: None of them is installed.
+    """
+    for name in ("gcc", "clang"):
+        if shutil.which(name):
+            return (name,)
+    try:
+        subprocess.run([sys.executable, "-m", "ziglang", "version"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        raise CompilerError("--kernels needs a C compiler: install gcc, clang or superopt[kernels]") from None
+    return (sys.executable, "-m", "ziglang", "cc")
+
+
+@functools.cache
+def native_target() -> Target:
+    """Return the vectors of this machine's processor."""
+    macros = _defined()
+    if "__AVX512F__" in macros:
+        return Target(16, 32)
+    return Target(8, 16) if "__AVX2__" in macros else Target(4, 16)
+
+
+def _defined() -> frozenset[str]:
+    done = subprocess.run(
+        [*compiler(), "-march=native", "-dM", "-E", "-x", "c", "/dev/null"], check=True, capture_output=True, text=True
+    )
+    return frozenset(line.split()[1] for line in done.stdout.splitlines() if line.startswith("#define"))
+
+
+def build(source: str, path: Path, flags: Sequence[str] = FLAGS) -> None:
+    """Compile the source to a shared library.
+
+    Raises:
+        CompilerError: There is no C compiler.
+        UnsupportedError: The compiler rejects the source.
+    """
+    text = path.with_suffix(".c")
+    text.write_text(source, encoding="utf-8")
+    command = [*compiler(), *flags, str(text), "-o", str(path), "-lm"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise UnsupportedError(f"the C compiler failed: {first_line(RuntimeError(done.stderr))}")
+
+
+def digest_of(source: str) -> str:
+    """Return a digest of a library's source."""
+    return hashlib.sha256(source.encode()).hexdigest()[:16]

@@ -1,0 +1,225 @@
+"""Loop nests: the interpretation of index notation that turns definitions of operators into values over loop indices.
+
+A value is an element of a tensor at a position that is an expression of loop indices. Equal values of one nest are one object,
+so that code computes them once.
+"""
+
+# ruff: noqa: ARG002 (the methods are those of every interpretation)
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import count
+from typing import Any, TypeAlias
+
+from superopt.algebra.index import Tensor
+from superopt.algebra.terms import Cond, Extent
+from superopt.errors import ShapeError
+from superopt.kernels.affine import IndexCondition, IndexExpression, LoopIndex, index
+
+Position: TypeAlias = "IndexExpression | int"
+
+
+class UnsupportedError(ShapeError):
+    """The generator cannot write code for a definition, such as a lookup of an element at a computed position."""
+
+
+@dataclass(frozen=True, eq=False)
+class Buffer:
+    """Memory for the elements of a tensor of float32 numbers, in row-major order.
+
+    Attributes:
+        name: The name in the code.
+        shape: The extents.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    def at(self, position: Sequence[Position]) -> IndexExpression:
+        """Return the offset of the element at this position."""
+        flat = IndexExpression()
+        for i, n in zip(position, self.shape, strict=True):
+            flat = flat * n + i
+        return flat
+
+
+class Value:
+    """A number that code computes: an element that is read, a constant, a function of values, a choice or a reduction.
+
+    Attributes:
+        kind: `read`, `number`, `index`, `select`, `sum`, `max`, or the name of a function.
+        data: What the kind needs apart from values: `(buffer, offset)`, a number, an expression, a condition or a loop.
+        args: The values on which the function, choice or reduction depends.
+        loops: The loops on whose index the value depends.
+    """
+
+    __slots__ = ("args", "data", "kind", "loops", "table")
+    loops: frozenset[LoopIndex]
+
+    def __init__(self, table: dict[object, Value], kind: str, data: Any, args: tuple[Value, ...]) -> None:
+        self.table, self.kind, self.data, self.args = table, kind, data, args
+        inside = frozenset[LoopIndex]().union(*(a.loops for a in args))
+        if kind == "read":
+            inside = data[1].loops()
+        elif kind in ("index", "select"):
+            inside |= data.loops()
+        elif kind in REDUCTIONS:
+            inside -= {data}
+        self.loops = inside
+
+    def __add__(self, other: Value) -> Value:
+        return made(self.table, "add", None, self, other)
+
+    def __sub__(self, other: Value) -> Value:
+        return made(self.table, "sub", None, self, other)
+
+    def __mul__(self, other: Value) -> Value:
+        return made(self.table, "mul", None, self, other)
+
+    @property
+    def is_reduction(self) -> bool:
+        return self.kind in REDUCTIONS
+
+    def within(self) -> Iterator[Value]:
+        """Yield the distinct values on which this value depends, and the value itself, arguments first."""
+        seen: set[int] = set()
+        stack = [(self, False)]
+        while stack:
+            value, ready = stack.pop()
+            if ready:
+                yield value
+            elif id(value) not in seen:
+                seen.add(id(value))
+                stack.append((value, True))
+                stack += [(a, False) for a in reversed(value.args)]
+
+
+REDUCTIONS = ("sum", "max")
+
+
+def made(table: dict[object, Value], kind: str, data: Any, *args: Value) -> Value:
+    """Return the value with these parts: an equal value of the table, or else a new one."""
+    smaller = _smaller(kind, args)
+    if smaller is not None:
+        return made(table, "smaller", None, *smaller)
+    key = (kind, data, *map(id, args))
+    if key not in table:
+        table[key] = Value(table, kind, data, args)
+    return table[key]
+
+
+def _smaller(kind: str, args: tuple[Value, ...]) -> tuple[Value, ...] | None:
+    """Return the operands of `index.smaller`, which is written with `larger`: 0 - larger(0 - a, 0 - b)."""
+    if kind == "sub" and _is_zero(args[0]) and args[1].kind == "larger":
+        parts = args[1].args
+        if all(p.kind == "sub" and _is_zero(p.args[0]) for p in parts):
+            return tuple(p.args[1] for p in parts)
+    return None
+
+
+def _is_zero(value: Value) -> bool:
+    return value.kind == "number" and value.data == 0
+
+
+def reread(value: Value, old: Buffer, new: Buffer, position: Callable[[IndexExpression], IndexExpression]) -> Value:
+    """Return the value with each read of the buffer `old` replaced by a read of `new` at the offset `position(offset)`."""
+    done: dict[int, Value] = {}
+    for one in value.within():
+        args = tuple(done[id(a)] for a in one.args)
+        data = (new, position(one.data[1])) if one.kind == "read" and one.data[0] is old else one.data
+        done[id(one)] = made(one.table, one.kind, data, *args)
+    return done[id(value)]
+
+
+class Tracing:
+    """The interpretation of index notation that writes values over loop indices."""
+
+    def __init__(self, names: Iterator[int] | None = None) -> None:
+        self.table: dict[object, Value] = {}
+        self._names = count() if names is None else names
+
+    def loop(self, extent: int) -> LoopIndex:
+        """Return a new loop."""
+        return LoopIndex(f"i{next(self._names)}", extent)
+
+    def stored(self, buffer: Buffer) -> Tensor:
+        """Return the tensor whose elements are in the buffer."""
+        return Tensor(buffer.shape, lambda *position: made(self.table, "read", (buffer, buffer.at(position))))
+
+    def tensor(self, shape: tuple[Extent, ...], at: Callable[..., Value]) -> Tensor:
+        return Tensor(shape, at)
+
+    def require(self, condition: Cond, message: str) -> None:
+        if condition is not True:
+            raise UnsupportedError(message)
+
+    def total(self, extent: Extent, body: Callable[[Position], Value]) -> Value:
+        return self._reduced("sum", extent, body)
+
+    def maximum(self, extent: Extent, body: Callable[[Position], Value]) -> Value:
+        return self._reduced("max", extent, body)
+
+    def _reduced(self, kind: str, extent: Extent, body: Callable[[Position], Value]) -> Value:
+        loop = self.loop(_integer(extent))
+        inside = body(index(loop))
+        return inside if loop.extent == 1 else made(self.table, kind, loop, inside)
+
+    def select(self, condition: bool | IndexCondition, then: Value, other: Value) -> Value:
+        if isinstance(condition, IndexCondition):
+            return made(self.table, "select", condition, then, other)
+        return then if condition else other
+
+    def picked(self, value: Value, extent: Extent, body: Callable[[Position], Value]) -> Value:
+        raise UnsupportedError("a lookup at a computed position")
+
+    def call(self, function: str, *arguments: Value) -> Value:
+        return made(self.table, function, None, *arguments)
+
+    def number(self, value: Any) -> Value:
+        if isinstance(value, IndexExpression):
+            return made(self.table, "index", value)
+        if not isinstance(value, int | float | Fraction):
+            raise UnsupportedError("a number that depends on sizes")
+        return made(self.table, "number", value if isinstance(value, Fraction) else float(value))
+
+    def entry(self, matrix: Callable[[], Any], row: Position, column: Position) -> Value:
+        raise UnsupportedError("an entry of a constant matrix")
+
+    def lowest(self) -> Value:
+        return made(self.table, "number", -math.inf)
+
+
+def _integer(extent: Extent) -> int:
+    if not isinstance(extent, int):
+        raise UnsupportedError("a size that is not known")
+    return extent
+
+
+@dataclass(frozen=True, eq=False)
+class Nest:
+    """A loop nest that computes all elements of a buffer.
+
+    Attributes:
+        target: The buffer.
+        loops: The loops over the elements, the outermost first.
+        offset: The offset of the element that one iteration writes.
+        value: The element.
+    """
+
+    target: Buffer
+    loops: tuple[LoopIndex, ...]
+    offset: IndexExpression
+    value: Value
+
+    @property
+    def reads(self) -> list[Buffer]:
+        """The buffers that the nest reads, in the order of their first use."""
+        return list(dict.fromkeys(v.data[0] for v in self.value.within() if v.kind == "read"))

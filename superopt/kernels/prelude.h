@@ -1,0 +1,168 @@
+/* Arithmetic of generated kernels: vectors of W numbers, and the functions of index notation on them.
+
+   With FIELD, a number is a residue modulo the prime 2^31 - 1, and a nonlinear function is a hash. A kernel over this field can be
+   compared exactly with the definitions from which it was generated. */
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef FIELD
+typedef int64_t number;
+typedef int64_t lanes;
+#define PRIME 2147483647
+#define NUMBER(real, residue) ((number)(residue))
+#define INDEX(i) ((number)(((i) % PRIME + PRIME) % PRIME))
+#define LOWEST 0
+#else
+typedef float number;
+typedef int32_t lanes;
+#define NUMBER(real, residue) ((number)(real))
+#define INDEX(i) ((number)(i))
+#define LOWEST (-INFINITY)
+#endif
+
+typedef number V __attribute__((vector_size(W * sizeof(number))));
+typedef number U __attribute__((vector_size(W * sizeof(number)), aligned(sizeof(number))));
+typedef lanes M __attribute__((vector_size(W * sizeof(number))));
+
+#define INLINE static inline __attribute__((always_inline, unused))
+#define EACH(call) V result; for (int l = 0; l < W; l++) result[l] = (call); return result
+
+INLINE long floor_div(long a, long b) { return a / b - (a % b < 0); }
+
+INLINE V splat(number x) { V zero = {0}; return x - zero; }
+INLINE V load(const number *p) { return *(const U *)p; }
+INLINE void store(number *p, V x) { *(U *)p = x; }
+
+/* Keep a vector that several rows of a tile use in a register. Compilers would otherwise read it once for each row. */
+#if defined(FIELD)
+#define KEEP(x) ((void)0)
+#elif defined(__AVX512F__)
+#define KEEP(x) __asm__("" : "+v"(x))
+#elif defined(__SSE__)
+#define KEEP(x) __asm__("" : "+x"(x))
+#elif defined(__ARM_NEON)
+#define KEEP(x) __asm__("" : "+w"(x))
+#else
+#define KEEP(x) ((void)0)
+#endif
+
+/* The first n elements. The other lanes of the result are zero. */
+INLINE V load_some(const number *p, int n) { V x = {0}; for (int l = 0; l < n; l++) x[l] = p[l]; return x; }
+INLINE void store_some(number *p, V x, int n) { for (int l = 0; l < n; l++) p[l] = x[l]; }
+
+INLINE V blend(M mask, V a, V b) { return (V)((mask & (M)a) | (~mask & (M)b)); }
+INLINE V first(int n, V x, number rest) { V y = splat(rest); for (int l = 0; l < W; l++) y[l] = l < n ? x[l] : y[l]; return y; }
+
+#ifdef FIELD
+INLINE V reduced(V x) { return x % PRIME; }
+INLINE V add_v(V a, V b) { return reduced(a + b); }
+INLINE V sub_v(V a, V b) { return reduced(a - b + PRIME); }
+INLINE V mul_v(V a, V b) { return reduced(a * b); }
+INLINE V hashed(V x, number salt) { return mul_v(add_v(mul_v(x, x), splat(salt)), add_v(x, splat(3 * salt))); }
+#define HASH(name, salt) INLINE V name##_v(V x) { return hashed(x, salt); }
+HASH(exp, 101) HASH(log, 103) HASH(erf, 107) HASH(sqrt, 109) HASH(rsqrt, 113) HASH(reciprocal, 127)
+HASH(sigmoid, 131) HASH(tanh, 137)
+INLINE V power_v(V a, V b) { return add_v(hashed(a, 139), hashed(b, 149)); }
+INLINE V relu_v(V x) { return x; }
+#else
+INLINE V add_v(V a, V b) { return a + b; }
+INLINE V sub_v(V a, V b) { return a - b; }
+INLINE V mul_v(V a, V b) { return a * b; }
+
+INLINE V sqrt_v(V x) { EACH(sqrtf(x[l])); }
+INLINE V reciprocal_v(V x) { return 1 / x; }
+INLINE V rsqrt_v(V x) { return 1 / sqrt_v(x); }
+INLINE V log_v(V x) { EACH(logf(x[l])); }
+INLINE V power_v(V a, V b) { EACH(powf(a[l], b[l])); }
+
+/* 2^n for integers n, as two factors, so that results below the smallest normal number and above the largest number are right. */
+INLINE V power_of_two(M n) { return (V)((n + 127) << 23); }
+
+INLINE V exp_v(V x) {
+    V y = blend(x > 89, splat(89), x);
+    y = blend(y < -104, splat(-104), y);
+    V rounder = splat(12582912.0f);
+    V n = (y * 1.44269504f + rounder) - rounder;
+    V r = (y - n * 0.693145752f) - n * 1.42860677e-6f;
+    V p = splat(1.98756929e-4f);
+    p = p * r + 1.39819994e-3f;
+    p = p * r + 8.33345205e-3f;
+    p = p * r + 4.16657962e-2f;
+    p = p * r + 1.66666657e-1f;
+    p = p * r + 0.5f;
+    p = p * r * r + r + 1;
+    M whole = __builtin_convertvector(n, M), half = whole >> 1;
+    V result = p * power_of_two(half) * power_of_two(whole - half);
+    return blend(x != x, x, result);
+}
+
+INLINE V sigmoid_v(V x) {
+    V e = exp_v(blend(x > 0, -x, x)), r = 1 / (1 + e);
+    return blend(x > 0, r, e * r);
+}
+
+/* tanh by a polynomial where |x| is small, and by exp elsewhere. The polynomial is the one of the Cephes library. */
+INLINE V tanh_v(V x) {
+    V s = x * x;
+    V p = splat(-5.70498872745e-3f);
+    p = p * s + 2.06390887954e-2f;
+    p = p * s - 5.37397155531e-2f;
+    p = p * s + 1.33314422036e-1f;
+    p = p * s - 3.33332819422e-1f;
+    V near = p * s * x + x;
+    V far = 1 - 2 / (exp_v(2 * x) + 1);
+    return blend(s < 0.390625f, near, far);
+}
+
+/* erf by a polynomial where |x| is small, and by exp of a polynomial elsewhere. */
+INLINE V erf_v(V x) {
+    M sign = (M)x & (M)splat(-0.0f);
+    V t = (V)((M)x ^ sign), s = x * x;
+    V u = splat(-1.72853470e-5f) * t + 3.83197126e-4f;
+    V v = splat(-3.88396438e-3f) * t + 2.42546219e-2f;
+    u = u * s + v;
+    u = u * t - 1.06777877e-1f;
+    u = u * t - 6.34846687e-1f;
+    u = u * t - 1.28717512e-1f;
+    u = u * t - t;
+    V far = (V)((M)(1 - exp_v(u)) | sign);
+    far = blend(t > 9.5f, (V)((M)splat(1) | sign), far);
+    V p = splat(-5.96761703e-4f);
+    p = p * s + 4.99119423e-3f;
+    p = p * s - 2.67681349e-2f;
+    p = p * s + 1.12819925e-1f;
+    p = p * s - 3.76125336e-1f;
+    p = p * s + 1.28379166e-1f;
+    V near = p * x + x;
+    V result = blend(t > 0.927734375f, far, near);
+    return blend(x != x, x, result);
+}
+#endif
+
+/* A NaN operand gives NaN, as in the definitions. */
+INLINE V larger_v(V a, V b) { return blend(a != a, a, blend(a > b, a, b)); }
+#ifdef FIELD
+INLINE V smaller_v(V a, V b) { V zero = {0}; return sub_v(zero, larger_v(sub_v(zero, a), sub_v(zero, b))); }
+#else
+INLINE V smaller_v(V a, V b) { return blend(a != a, a, blend(a < b, a, b)); }
+INLINE V relu_v(V x) { return larger_v(x, splat(0)); }
+#endif
+INLINE V zero_v(V x) { return blend(x == 0, splat(1), splat(0)); }
+INLINE V positive_v(V x) { return blend(x > 0, splat(1), splat(0)); }
+INLINE V choose_v(V c, V a, V b) { return blend(c != 0, a, b); }
+
+INLINE number add_s(number a, number b) { return add_v(splat(a), splat(b))[0]; }
+INLINE number sub_s(number a, number b) { return sub_v(splat(a), splat(b))[0]; }
+INLINE number mul_s(number a, number b) { return mul_v(splat(a), splat(b))[0]; }
+INLINE number larger_s(number a, number b) { return larger_v(splat(a), splat(b))[0]; }
+INLINE number smaller_s(number a, number b) { return smaller_v(splat(a), splat(b))[0]; }
+INLINE number power_s(number a, number b) { return power_v(splat(a), splat(b))[0]; }
+INLINE number choose_s(number c, number a, number b) { return c != 0 ? a : b; }
+#define SCALAR(name) INLINE number name##_s(number x) { return name##_v(splat(x))[0]; }
+SCALAR(exp) SCALAR(log) SCALAR(erf) SCALAR(sqrt) SCALAR(rsqrt) SCALAR(reciprocal) SCALAR(sigmoid) SCALAR(tanh)
+SCALAR(relu) SCALAR(zero) SCALAR(positive)
+
+INLINE number sum_of(V x) { number s = 0; for (int n = W / 2; n; n /= 2) { V y = x; for (int l = 0; l < n; l++) y[l] = add_s(x[l], x[l + n]); x = y; } s = x[0]; return s; }
+INLINE number max_of(V x) { for (int n = W / 2; n; n /= 2) { V y = x; for (int l = 0; l < n; l++) y[l] = larger_s(x[l], x[l + n]); x = y; } return x[0]; }

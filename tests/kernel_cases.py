@@ -1,0 +1,187 @@
+"""Generated kernels beside the definitions of their operators: over a prime field, where both are exact, and in float32."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from superopt.algebra.evaluate import Array, Floats, evaluate_operator
+from superopt.algebra.terms import Term, subterms, variables
+from superopt.kernels.emit import PRIME, Target, function_of, scratch_offsets
+from superopt.kernels.library import compiler, text_of
+from superopt.kernels.schedule import FUNCTIONS, KernelProgram, expanded
+
+FIELD = ("-DFIELD",)
+SMALL = Target(4, 16)
+"""Short vectors, so that small tensors have whole tiles, overlapping tiles and rests of vectors."""
+SALTS = {"exp": 101, "log": 103, "erf": 107, "sqrt": 109, "rsqrt": 113, "reciprocal": 127, "sigmoid": 131, "tanh": 137}
+
+
+class Residue:
+    """An array of residues modulo PRIME."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = np.asarray(array, np.int64) % PRIME
+
+    def __add__(self, other: Residue) -> Residue:
+        return Residue(self.array + other.array)
+
+    def __sub__(self, other: Residue) -> Residue:
+        return Residue(self.array - other.array)
+
+    def __mul__(self, other: Residue) -> Residue:
+        return Residue(self.array * other.array)
+
+
+def hashed(x: Residue, salt: int) -> Residue:
+    return (x * x + Residue(salt)) * (x + Residue(3 * salt))
+
+
+class Modular:
+    """The arithmetic of `prelude.h` with FIELD: nonlinear functions are hashes, and comparisons are those of the residues."""
+
+    tail = 0
+
+    def read(self, array: Array) -> Residue:
+        return Residue(array)
+
+    def array(self, value: Residue) -> Array:
+        return value.array
+
+    def ndim(self, value: Residue) -> int:
+        return value.array.ndim
+
+    def sum(self, value: Residue) -> Residue:
+        return Residue(value.array.sum(axis=0))
+
+    def max(self, value: Residue) -> Residue:
+        return Residue(value.array.max(axis=0))
+
+    def select(self, condition: Any, then: Residue, other: Residue) -> Residue:
+        return Residue(np.where(condition, then.array, other.array))
+
+    def number(self, value: Any) -> Residue:
+        if isinstance(value, np.ndarray):
+            return Residue(value)
+        if math.isinf(value):
+            return Residue(5 if value > 0 else 0)
+        exact = Fraction(value)
+        return Residue(exact.numerator * pow(exact.denominator, -1, PRIME) % PRIME)
+
+    def lowest(self) -> Residue:
+        return Residue(0)
+
+    def call(self, function: str, *values: Residue) -> Residue:
+        return FIELD_FUNCTIONS[function](*values)
+
+
+def _larger(a: Residue, b: Residue) -> Residue:
+    return Residue(np.maximum(a.array, b.array))
+
+
+def _power(v: Residue, exponent: Residue) -> Residue:
+    whole = np.broadcast_arrays(v.array, exponent.array)
+    return Residue(np.where(whole[1] == 2, (v * v).array, (hashed(v, 139) + hashed(exponent, 149)).array))
+
+
+FIELD_FUNCTIONS: dict[str, Callable[..., Residue]] = {
+    **{name: functools.partial(hashed, salt=salt) for name, salt in SALTS.items()},
+    "relu": lambda v: v,
+    "larger": _larger,
+    "power": _power,
+    "positive": lambda v: Residue(v.array > 0),
+    "zero": lambda v: Residue(v.array == 0),
+    "choose": lambda c, v, w: Residue(np.where(c.array != 0, v.array, w.array)),
+}
+
+
+def defined(roots: Sequence[Term], arrays: Mapping[str, Array], *, field: bool) -> list[Array]:
+    """The values of the terms by their definitions: over the field, or in float64."""
+    domain: Any = Modular() if field else Floats()
+    known: dict[Term, Array] = {}
+    done: dict[Term, Term] = {}
+    whole = [expanded(root, done) for root in roots]
+    for term in subterms(*whole):
+        operands = tuple(known[a] for a in term.args)
+        if term.is_variable:
+            known[term] = arrays[term.name]
+        elif term.op in FUNCTIONS and field:
+            known[term] = FIELD_FUNCTIONS[term.op](Residue(operands[0])).array
+        else:
+            known[term] = evaluate_operator(term.op, operands, dict(term.attributes), domain)
+    return [known[root] for root in whole]
+
+
+def random_arrays(roots: Sequence[Term], seed: int, *, field: bool) -> dict[str, Array]:
+    """Random values of the variables: residues, or numbers of float32."""
+    rng = np.random.default_rng(seed)
+    if field:
+        return {x.name: rng.integers(0, PRIME, x.sizes) for x in variables(*roots)}
+    return {x.name: rng.standard_normal(x.sizes).astype(np.float32) for x in variables(*roots)}
+
+
+def source_of(programs: Sequence[KernelProgram], target: Target) -> str:
+    """C source with a function `kernelN` for each program."""
+    parts = [f"#define W {target.lanes}", text_of("prelude.h")]
+    for i, program in enumerate(programs):
+        parts.append(function_of(program, f"run{i}", target))
+        parts.append(f"void kernel{i}(const number *const *in, number *const *out, number *s) {{ run{i}(in, out, s); }}")
+    return "\n".join(parts)
+
+
+def compiled(programs: Sequence[KernelProgram], target: Target, folder: Path, flags: Sequence[str]) -> ctypes.CDLL:
+    """A library with the functions of `source_of`."""
+    path = folder / f"kernels{len(list(folder.iterdir()))}.so"
+    path.with_suffix(".c").write_text(source_of(programs, target))
+    command = [*compiler(), "-O1", "-march=native", "-std=gnu11", "-fPIC", "-shared", "-w", "-Wno-psabi", *flags]
+    subprocess.run([*command, str(path.with_suffix(".c")), "-o", str(path), "-lm"], check=True)
+    return ctypes.CDLL(str(path))
+
+
+def operands_of(program: KernelProgram, arrays: Mapping[str, Array], *, field: bool) -> list[Array]:
+    """The arrays that the kernel reads: inputs, and then weights, in the element type of the library."""
+    kind = np.int64 if field else np.float32
+    weights = [defined([term], arrays, field=field)[0] for term in program.weights]
+    return [np.ascontiguousarray(a, kind) for a in (*(arrays[name] for name in program.inputs), *weights)]
+
+
+def ran(library: ctypes.CDLL, number: int, program: KernelProgram, arrays: Mapping[str, Array], *, field: bool) -> list[Array]:
+    """The outputs of the kernel with this number. Elements that it does not write are 77."""
+    inputs = operands_of(program, arrays, field=field)
+    kind = np.int64 if field else np.float32
+    outputs = [np.full(buffer.shape, 77, kind) for buffer in program.outputs.values()]
+    scratch = np.zeros(scratch_offsets(program)[1] + 1, kind)
+    pointers = [(ctypes.c_void_p * (len(some) + 1))(*(a.ctypes.data for a in some)) for some in (inputs, outputs)]
+    getattr(library, f"kernel{number}")(*pointers, ctypes.c_void_p(scratch.ctypes.data))
+    return outputs
+
+
+def sanitized(programs: Sequence[KernelProgram], target: Target, folder: Path) -> str:
+    """What the address and undefined-behaviour sanitizers say about the kernels on memory of the exact sizes."""
+    lines = ["#include <stdlib.h>", source_of(programs, target), "int main(void) {"]
+    for i, program in enumerate(programs):
+        for letter, buffers in (
+            ("in", [*program.inputs.values(), *program.weights.values()]),
+            ("out", [*program.outputs.values()]),
+        ):
+            calls = ", ".join(f"calloc({math.prod(b.shape)}, sizeof(number))" for b in buffers)
+            lines.append(f"number *{letter}{i}[] = {{{calls}}};")
+        lines.append(f"number *s{i} = calloc({scratch_offsets(program)[1]}, sizeof(number));")
+        lines.append(f"run{i}((const number *const *)in{i}, out{i}, s{i});")
+    lines.append("return 0; }")
+    file = folder / "sanitized.c"
+    file.write_text("\n".join(lines))
+    flags = ["-O1", "-g", "-march=native", "-std=gnu11", "-w", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    subprocess.run([*compiler(), *flags, str(file), "-o", str(folder / "sanitized"), "-lm"], check=True)
+    done = subprocess.run(
+        [str(folder / "sanitized")], capture_output=True, text=True, check=False, env={"ASAN_OPTIONS": "detect_leaks=0"}
+    )
+    return done.stderr if done.returncode else ""

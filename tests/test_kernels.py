@@ -1,0 +1,262 @@
+"""Generated kernels: they equal the definitions over a prime field, and models run with and without their library."""
+
+from __future__ import annotations
+
+import math
+import operator
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+import superopt
+from superopt.algebra.terms import Term, variable
+from superopt.errors import CompilerError
+from superopt.kernels import library
+from superopt.kernels.affine import IndexCondition, IndexExpression, LoopIndex, index
+from superopt.kernels.emit import Target, scratch_offsets
+from superopt.kernels.groups import kernel_groups
+from superopt.kernels.install import with_kernels
+from superopt.kernels.library import build, native_target
+from superopt.kernels.loops import UnsupportedError
+from superopt.kernels.schedule import KernelProgram, program_of
+from superopt.model.islands import Chart
+from superopt.model.load import as_model, as_proto
+from superopt.notation.parsing import parse
+from superopt.runtime.session import Device, Session
+from tests.kernel_cases import FIELD, SMALL, compiled, defined, ran, random_arrays, sanitized
+from tests.models import model, weight
+from tests.operator_cases import DEFINED, concrete, forms
+from tests.random_models import grown
+
+WIDE = Target(8, 32)
+OPERATIONS: dict[str, Any] = {"+": operator.add, "*": operator.mul, "/": operator.floordiv, "%": operator.mod}
+
+
+def programs_of(terms: Sequence[Term], target: Target) -> list[tuple[Term, KernelProgram]]:
+    """The terms for which the generator writes kernels."""
+    found = []
+    for term in terms:
+        try:
+            found.append((term, program_of({"y": term}, target.panel)))
+        except UnsupportedError:
+            continue
+    return found
+
+
+def differences(cases: Sequence[tuple[Term, KernelProgram]], target: Target, folder: Path) -> list[Term]:
+    """The terms whose kernels differ from their definitions over the prime field."""
+    lib = compiled([program for _, program in cases], target, folder, FIELD)
+    found = []
+    for number, (term, program) in enumerate(cases):
+        arrays = random_arrays([term], number, field=True)
+        (wanted,) = defined([term], arrays, field=True)
+        (got,) = ran(lib, number, program, arrays, field=True)
+        if not np.array_equal(np.broadcast_to(wanted, got.shape), got):
+            found.append(term)
+    return found
+
+
+def terms_of(*texts: str, **shapes: tuple[int, ...]) -> list[Term]:
+    names = {name: variable(name, shape, constant=name.startswith("w")) for name, shape in shapes.items()}
+    return [term for text in texts for term in parse(text, names)]
+
+
+# ---------------------------------------------------------------- exactness
+
+
+@pytest.mark.slow
+def test_random_islands_equal_their_definitions_over_a_field(tmp_path: Path) -> None:
+    rng = random.Random(0)
+    cases = programs_of([grown(rng) for _ in range(200)], SMALL)
+    assert len(cases) > 80
+    assert differences(cases, SMALL, tmp_path) == []
+
+
+@pytest.mark.slow
+def test_each_operator_equals_its_definition_over_a_field(tmp_path: Path) -> None:
+    cases = programs_of([concrete(forms(name)[seed % len(forms(name))], seed) for name in DEFINED for seed in (0, 1)], SMALL)
+    assert len({term.op for term, _ in cases}) > 80
+    assert differences(cases, SMALL, tmp_path) == []
+
+
+@pytest.mark.parametrize("target", [SMALL, WIDE])
+def test_tiles_rests_and_panels_of_products_are_exact(target: Target, tmp_path: Path) -> None:
+    terms = []
+    for rows, inner, columns in [(1, 5, 7), (3, 4, 8), (7, 9, 33), (5, 2, 128), (13, 17, 192), (6, 3, 67)]:
+        terms += terms_of("x @ w", "relu(x @ w) + y", x=(rows, inner), w=(inner, columns), y=(rows, columns))
+    terms += terms_of("x @ transpose(y, perm=(-1, -2))", "softmax(x, axis=-1) @ w", x=(9, 70), y=(5, 70), w=(70, 130))
+    terms += terms_of("transpose(x, perm=(-2, -3, -1)) @ w", "layer_norm(x, epsilon=1/1000)", x=(3, 5, 36), w=(36, 32))
+    terms += terms_of("reshape(transpose(x @ y, perm=(-3, -1, -2)), shape=(2, 6, 12))", x=(2, 8, 5), y=(2, 5, 9))
+    assert differences(programs_of(terms, target), target, tmp_path) == []
+
+
+def test_a_wrong_kernel_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = programs_of(terms_of("x - y", x=(3, 5), y=(3, 5)), SMALL)
+    monkeypatch.setattr("superopt.kernels.emit._arguments", lambda value: value.args[::-1])
+    assert len(differences(cases, SMALL, tmp_path)) == 1
+
+
+@pytest.mark.slow
+def test_kernels_stay_within_their_memory(tmp_path: Path) -> None:
+    rng = random.Random(1)
+    programs = [program for _, program in programs_of([grown(rng) for _ in range(60)], SMALL)]
+    programs += [p for _, p in programs_of(terms_of("relu(x @ w) + y", x=(7, 9), w=(9, 33), y=(7, 33)), SMALL)]
+    assert sanitized(programs, SMALL, tmp_path) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "function", "ulps"),
+    [
+        ("exp", np.exp, 3),
+        ("tanh", np.tanh, 6),
+        ("sigmoid", lambda x: 1 / (1 + np.exp(-x)), 6),
+        ("erf", np.vectorize(math.erf, otypes=[np.float64]), 6),
+    ],
+)
+def test_functions_are_accurate_everywhere(name: str, function: Any, ulps: int, tmp_path: Path) -> None:
+    special = [0.0, -0.0, 1e-30, -1e-40, np.inf, -np.inf, np.nan, 89.0, -104.0, 1e30]
+    values = np.concatenate([np.linspace(-95, 88, 4000), np.linspace(-2, 2, 4000), special]).astype(np.float32)
+    ((term, program),) = programs_of(terms_of(f"{name}(x)", x=values.shape), native_target())
+    (got,) = ran(compiled([program], native_target(), tmp_path, ()), 0, program, {"x": values}, field=False)
+    with np.errstate(over="ignore"):
+        wanted = function(values.astype(np.float64))
+        rounded = wanted.astype(np.float32)
+    assert np.array_equal(np.isnan(got), np.isnan(rounded))
+    assert np.array_equal(np.isinf(got), np.isinf(rounded))
+    finite = np.isfinite(rounded)
+    errors = np.abs(got[finite] - wanted[finite]) / np.maximum(np.spacing(np.abs(rounded[finite])), 1e-44)
+    assert errors.max() <= ulps
+    assert term.op == name
+
+
+def test_comparisons_keep_nan(tmp_path: Path) -> None:
+    values = {"x": np.array([np.nan, 1, -np.inf], np.float32), "y": np.array([2, np.nan, np.nan], np.float32)}
+    terms = terms_of("maximum(x, y)", "minimum(x, y)", "relu(x)", x=(3,), y=(3,))
+    cases = programs_of(terms, SMALL)
+    lib = compiled([program for _, program in cases], SMALL, tmp_path, ())
+    results = [ran(lib, i, program, values, field=False)[0] for i, (_, program) in enumerate(cases)]
+    assert [np.isnan(r).tolist() for r in results] == [[True, True, True], [True, True, True], [True, False, False]]
+
+
+# ---------------------------------------------------------------- index expressions
+
+
+def test_quotients_disappear_where_the_range_decides_them() -> None:
+    i, j = index(LoopIndex("i", 6)), index(LoopIndex("j", 8))
+    flat = i * 8 + j
+    assert (flat // 8, flat % 8) == (i, j)
+    assert (flat // 4 * 4 + flat % 4) == flat
+    assert (i < 6) is True
+    assert (i - 6 >= 0) is False
+    assert isinstance(i < 3, IndexCondition)
+    assert (index(LoopIndex("one", 1))) == IndexExpression()
+    assert ((-i) // 2).text({}) == "floor_div(i * -1, 2)"
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_index_expressions_have_the_values_of_their_arithmetic(seed: int) -> None:
+    rng = random.Random(seed)
+    loops = [LoopIndex("i", 5), LoopIndex("j", 7)]
+    expression: Any = index(loops[0])
+    steps: list[tuple[str, int]] = [(rng.choice("+*/%j"), rng.randint(1, 9)) for _ in range(5)]
+
+    def applied(value: Any, other: Any) -> Any:
+        for step, n in steps:
+            value = value - other if step == "j" else OPERATIONS[step](value, n)
+        return value
+
+    expression = applied(expression, index(loops[1]))
+    low, high = expression.bounds
+    for i in range(5):
+        for j in range(7):
+            value = expression.substituted({loops[0]: IndexExpression((), i), loops[1]: IndexExpression((), j)})
+            assert value == IndexExpression((), applied(i, j))
+            assert low <= applied(i, j) <= high
+
+
+def test_scratch_memory_is_shared_by_buffers_that_do_not_live_together() -> None:
+    (term,) = terms_of("softmax(softmax(softmax(x, axis=-1), axis=-2), axis=-1)", x=(40, 40))
+    program = program_of({"y": term}, SMALL.panel)
+    offsets, size = scratch_offsets(program)
+    assert size < sum(buffer.size for buffer in program.scratch)
+    last = {b: i for i, nest in enumerate(program.nests) for b in nest.reads}
+    first = {nest.target: i for i, nest in enumerate(program.nests)}
+    for a in program.scratch:
+        for b in program.scratch:
+            together = first[a] < first[b] <= last[a]
+            apart = offsets[a] + a.size <= offsets[b] or offsets[b] + b.size <= offsets[a]
+            assert apart or not together
+
+
+# ---------------------------------------------------------------- models
+
+
+def small_model() -> onnx.ModelProto:
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h"]),
+        helper.make_node("Add", ["h", "b"], ["a"]),
+        helper.make_node("Tanh", ["a"], ["t"]),
+        helper.make_node("MatMul", ["t", "v"], ["s"]),
+        helper.make_node("Softmax", ["s"], ["y"], axis=-1),
+    ]
+    weights = [weight("w", 24, 40), weight("b", 40), weight("v", 40, 8)]
+    return model(nodes, {"x": (3, 24)}, {"y": (3, 8)}, weights)
+
+
+def test_a_model_with_kernels_runs_with_and_without_its_library(tmp_path: Path) -> None:
+    proto = small_model()
+    original = as_model(proto)
+    groups = list(kernel_groups(Chart(original), native_target(), 1 << 40))
+    replaced = with_kernels(original, groups, native_target())
+    build(replaced.source, tmp_path / "k.so")
+    changed = as_proto(replaced.model)
+    onnx.checker.check_model(changed)
+    assert [n.domain for n in changed.graph.node] == [replaced.domain]
+    feeds = {"x": np.random.default_rng(1).standard_normal((3, 24)).astype(np.float32)}
+    (plain,), (inlined,) = (Session(p.SerializeToString(), Device()).run(feeds) for p in (proto, changed))
+    assert np.array_equal(plain, inlined)
+    (fast,) = Session(changed.SerializeToString(), Device(libraries=(str(tmp_path / "k.so"),))).run(feeds)
+    np.testing.assert_allclose(fast, plain, rtol=1e-5, atol=1e-7)
+    with_other = Session(proto.SerializeToString(), Device(libraries=(str(tmp_path / "k.so"),)))
+    assert np.array_equal(with_other.run(feeds)[0], plain)
+
+
+@pytest.mark.slow
+def test_optimize_writes_a_library_and_its_source(tmp_path: Path) -> None:
+    result = superopt.optimize(small_model(), kernels=True, budget=1, threads=1, cache=tmp_path / "cache")
+    assert result.report.kernels is not None
+    assert result.report.accepted
+    assert result.report.kernels.low > 1
+    result.save(tmp_path / "out.onnx")
+    assert (tmp_path / "out.kernels.c").read_text() == result.library.source  # type: ignore[union-attr]
+    feeds = {"x": np.random.default_rng(1).standard_normal((3, 24)).astype(np.float32)}
+    for device in (Device(), Device(libraries=(str(tmp_path / "out.kernels.so"),))):
+        (got,) = Session(tmp_path / "out.onnx", device).run(feeds)
+        (wanted,) = Session(small_model().SerializeToString(), Device()).run(feeds)
+        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-7)
+
+
+def test_a_missing_compiler_is_an_error_before_the_search(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    library.compiler.cache_clear()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    try:
+        with pytest.raises(CompilerError, match="install gcc, clang or"):
+            superopt.optimize(small_model(), kernels=True)
+    finally:
+        library.compiler.cache_clear()
+
+
+def test_kernels_need_a_cpu_and_measured_times(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="kernels=True requires the provider cpu"):
+        superopt.optimize(small_model(), kernels=True, device_profile=tmp_path / "profile.json")
+
+
+def test_an_output_that_is_an_input_has_no_kernel() -> None:
+    with pytest.raises(UnsupportedError):
+        program_of({"y": parse("x", {"x": variable("x", (3,))})[0]}, 8)
