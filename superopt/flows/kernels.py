@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from superopt.budget import is_stop_requested
 from superopt.errors import failure
 from superopt.flows.optimized import KernelLibrary
 from superopt.flows.prepare import PreparedModel
-from superopt.kernels.emit import Target
+from superopt.kernels.emit import function_of
 from superopt.kernels.groups import Group, kernel_groups
 from superopt.kernels.install import with_kernels
 from superopt.kernels.library import build, digest_of, native_target
@@ -26,78 +25,118 @@ from superopt.search.judging import CandidateJudge, ModelCandidate, ModelOutcome
 
 @dataclass(frozen=True, eq=False)
 class _Candidate:
-    """A model with kernels, the file of their library, and its source.
+    """A model with kernels.
 
     Attributes:
-        use: The number of kernels, the compile time, and the interval of the speedup over the model without kernels.
+        groups: The groups of nodes that became kernels.
+        model: The model.
+        source: The C source of the library.
+        file: The compiled library.
+        compile_seconds: The time that the compiler took.
+        low: The lower bound of the speedup over the model without kernels.
+        high: The upper bound of this speedup.
+        rewritten: Whether the groups are parts of the rewritten model, and not of the original.
     """
 
+    groups: tuple[Group, ...]
     model: Model
     source: str
     file: Path
-    use: KernelUse
+    compile_seconds: float
+    low: float
+    high: float
+    rewritten: bool
+
+    @property
+    def use(self) -> KernelUse:
+        nodes = sum(len(group.island.nodes) for group in self.groups)
+        return KernelUse(len(self.groups), nodes, self.compile_seconds, self.low, self.high, 1.0)
 
 
 def add_kernels(prepared: PreparedModel, outcomes: list[ModelOutcome]) -> KernelLibrary | None:
     """Judge the fastest model with kernels. If it is accepted, add its outcome to `outcomes` and return its library.
 
+    Kernels are tried in the rewritten model and in the original, because a rewrite that saves calls of ONNX Runtime's kernels
+    may cost more arithmetic than it is worth within a compiled kernel.
+
     Raises:
         CompilerError: There is no C compiler.
     """
-    last, target = outcomes[-1], native_target()
-    base = last.candidate.model if last.accepted and last.candidate.model is not None else prepared.start
-    without = last.compared.least.ratio if last.accepted and isinstance(last.compared, SizeComparisons) else 1.0
-    best: _Candidate | None = None
+    last = outcomes[-1]
     with prepared.phases("kernels"):
-        for groups in _choices(base, target):
-            found = _measured(base, groups, prepared, target)
-            if found is not None and (best is None or found.use.low > best.use.low):
-                best = found
-            if is_stop_requested():
-                break
-    if best is None or best.use.low <= 1 + KERNELS.min_kernel_gain_share:
+        best = _best_candidate(prepared, last)
+    if best is None or best.low <= 1 + KERNELS.min_kernel_gain_share:
         return None
-    passes = last.candidate.passes if last.accepted else ()
+    passes = last.candidate.passes if best.rewritten else ()
     candidate = ModelCandidate(last.candidate.searched, passes, best.model, check_first=True)
     rewritten = loadable(best.model, prepared.scratch)
     outcome = _judge(prepared, best.file).judge(candidate, rewritten, OPTIMIZATION.full_comparison_seconds, last.spent)
     if not outcome.accepted:
         return None
+    compared = last.compared if best.rewritten else None
     outcomes.append(outcome)
+    without = compared.least.ratio if isinstance(compared, SizeComparisons) else 1.0
     return KernelLibrary(best.source, best.file.read_bytes(), replace(best.use, without=without))
+
+
+def _best_candidate(prepared: PreparedModel, last: ModelOutcome) -> _Candidate | None:
+    """Return the model with kernels that measures fastest, or None if there is none.
+
+    Sets of groups are tried with all nodes that the generator takes, and then without larger nodes, for which ONNX Runtime's
+    own kernels are hard to beat.
+    """
+    target = native_target()
+    fast = last.candidate.model if last.accepted else None
+    base = prepared.start if fast is None else fast
+    best: _Candidate | None = None
+    for model in dict.fromkeys((base, prepared.start)):
+        seen = set[tuple[int, ...]]()
+        for most in KERNELS.max_node_iterations:
+            groups = tuple(kernel_groups(Chart(model), target, most))
+            counts = tuple(len(group.island.nodes) for group in groups)
+            if groups and counts not in seen and not is_stop_requested():
+                seen.add(counts)
+                best = _faster(best, _measured(prepared, base, model, groups, rewritten=model is fast))
+    return best if best is None or is_stop_requested() else _without_losing_kinds(prepared, base, best)
+
+
+def _without_losing_kinds(prepared: PreparedModel, base: Model, best: _Candidate) -> _Candidate:
+    """Try each kind of group of the candidate alone, and then the kinds that gain together. Return the fastest candidate."""
+    kinds: dict[str, list[Group]] = {}
+    for group in best.groups:
+        kinds.setdefault(function_of(group.program, "", native_target()), []).append(group)
+    if not 1 < len(kinds) <= KERNELS.max_group_kinds_count:
+        return best
+    model = base if best.rewritten else prepared.start
+    alone = [_measured(prepared, base, model, tuple(groups), rewritten=best.rewritten) for groups in kinds.values()]
+    gaining = [found for found in alone if found is not None and found.low > 1]
+    together = tuple(group for group in best.groups if any(group in found.groups for found in gaining))
+    if len(gaining) > 1 and len(together) < len(best.groups):
+        gaining += filter(None, [_measured(prepared, base, model, together, rewritten=best.rewritten)])
+    return max([best, *gaining], key=lambda found: found.low)
+
+
+def _faster(best: _Candidate | None, found: _Candidate | None) -> _Candidate | None:
+    return found if best is None or (found is not None and found.low > best.low) else best
 
 
 def _judge(prepared: PreparedModel, library: Path) -> CandidateJudge:
     return replace(prepared.candidate_judge, device=replace(prepared.device, libraries=(str(library),)))
 
 
-def _choices(base: Model, target: Target) -> Iterator[list[Group]]:
-    """Yield sets of groups to try: with all nodes that the generator takes, and with smaller nodes only.
-
-    ONNX Runtime's own kernels are hard to beat for large nodes.
-    """
-    seen = set[tuple[int, ...]]()
-    for most in KERNELS.max_node_iterations:
-        groups = list(kernel_groups(Chart(base), target, most))
-        counts = tuple(len(group.island.nodes) for group in groups)
-        if groups and counts not in seen:
-            seen.add(counts)
-            yield groups
-
-
-def _measured(base: Model, groups: Sequence[Group], prepared: PreparedModel, target: Target) -> _Candidate | None:
-    """Return the model with these kernels and its measured gain, or None if it cannot be compiled or run."""
+def _measured(
+    prepared: PreparedModel, base: Model, model: Model, groups: tuple[Group, ...], *, rewritten: bool
+) -> _Candidate | None:
+    """Return `model` with kernels for the groups, with its gain over `base`, or None if it cannot be compiled or run."""
     try:
-        replaced = with_kernels(base, groups, target)
+        replaced = with_kernels(model, groups, native_target())
         file = prepared.scratch.folder / f"{digest_of(replaced.source)}.so"
         start = time.monotonic()
         build(replaced.source, file)
         seconds = time.monotonic() - start
-        low, high = _judge(prepared, file).quick_ratio(
-            loadable(base, prepared.scratch), loadable(replaced.model, prepared.scratch)
-        )
+        before, after = (loadable(one, prepared.scratch) for one in (base, replaced.model))
+        low, high = _judge(prepared, file).quick_ratio(before, after)
     except Exception as error:  # noqa: BLE001
         failure(error)
         return None
-    nodes = sum(len(group.island.nodes) for group in groups)
-    return _Candidate(replaced.model, replaced.source, file, KernelUse(len(groups), nodes, seconds, low, high, 1.0))
+    return _Candidate(groups, replaced.model, replaced.source, file, seconds, low, high, rewritten)

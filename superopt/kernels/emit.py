@@ -41,7 +41,8 @@ def function_of(program: KernelProgram, name: str, target: Target) -> str:
     code.line(f"static void {name}(const number *const *in, number *const *out, number *scratch) {{")
     with code.indented():
         for i, buffer in enumerate((*program.inputs.values(), *program.weights.values())):
-            code.line(f"const number *restrict {buffer.name} = in[{i}];")
+            element = f"int{buffer.bits}_t" if buffer.bits else "number"
+            code.line(f"const {element} *restrict {buffer.name} = (const void *)in[{i}];")
         for i, buffer in enumerate(program.outputs.values()):
             code.line(f"number *restrict {buffer.name} = out[{i}];")
         for buffer, offset in scratch_offsets(program)[0].items():
@@ -81,6 +82,7 @@ def scratch_offsets(program: KernelProgram) -> tuple[dict[Buffer, int], int]:
 class _Code:
     target: Target
     lines: list[str] = field(default_factory=list)
+    invariants: dict[int, str] = field(default_factory=dict)
     depth: int = 0
     count: int = 0
 
@@ -143,10 +145,19 @@ def _emit_nest(code: _Code, nest: Nest) -> None:
     reductions = _reductions(nest.value)
     lanes = _lanes(nest, reductions, code.target)
     with code.block(""):
+        _emit_invariants(code, nest.value)
         if lanes is not None and lanes in nest.loops:
             _emit_tiles(code, nest, reductions, lanes)
         else:
             _emit_elements(code, nest, reductions, lanes)
+
+
+def _emit_invariants(code: _Code, value: Value) -> None:
+    """Emit the values that depend on no loop, such as square roots of constants, so that loops do not compute them again."""
+    code.invariants.clear()
+    fixed = [v for v in value.within() if v.args and not v.loops and not any(a.is_reduction for a in v.within())]
+    for one in fixed:
+        code.invariants[id(one)] = _scalar(code, one, _Scope({}, None, 1, {}))
 
 
 def _reductions(value: Value) -> list[Value]:
@@ -192,9 +203,9 @@ def _lanes(nest: Nest, reductions: Sequence[Value], target: Target) -> LoopIndex
 def _is_direct(value: Value, loop: LoopIndex) -> bool:
     """Return whether vectors of neighbouring indices of the loop need no gathering of single elements."""
     for v in value.within():
-        if v.kind == "read" and v.data[1].step(loop) not in (0, 1):
+        if v.kind == "read" and (v.data[1].step(loop) not in (0, 1) or (v.data[0].bits and loop in v.loops)):
             return False
-        if v.kind in ("select", "index") and loop in v.data.loops():
+        if (v.kind in ("select", "index") and loop in v.data.loops()) or (v.kind == "lookup" and loop in v.loops):
             return False
         if v.is_reduction:
             return False
@@ -368,7 +379,7 @@ def _vector(code: _Code, value: Value, scope: _Scope, shared: dict[object, str] 
         return f"splat({_scalar(code, value, _Scope(scope.names, None, 1, {}), shared)})"
     lanes, w = scope.lanes, code.target.lanes
     assert lanes is not None
-    if value.kind == "read" and value.data[1].step(lanes) == 1:
+    if value.kind == "read" and value.data[1].step(lanes) == 1 and not value.data[0].bits:
         buffer, offset = value.data
         at = f"{buffer.name} + {offset.text(scope.names)}"
         key = ("vector", at)
@@ -385,7 +396,7 @@ def _vector(code: _Code, value: Value, scope: _Scope, shared: dict[object, str] 
         for head, branch in ((f"if ({value.data.text(scope.names)})", value.args[0]), ("else", value.args[1])):
             with code.block(head):
                 code.line(f"{name} = {_vector(code, branch, scope.inside())};")
-    elif value.kind in ("read", "select", "index"):
+    elif value.kind in ("read", "select", "index", "lookup"):
         name = code.name("v")
         code.line(f"V {name} = {{0}};")
         with code.block(f"for (int l = 0; l < {scope.count}; l++)"):
@@ -401,19 +412,30 @@ def _scalar(code: _Code, value: Value, scope: _Scope, shared: dict[object, str] 
     """Emit code for the value, and return the C text of the number."""
     if id(value) in scope.known:
         return scope.known[id(value)]
+    if id(value) in code.invariants:
+        return code.invariants[id(value)]
     if value.kind == "number":
         return _number(value.data)
     if value.kind == "index":
         return f"INDEX({value.data.text(scope.names)})"
     if value.kind == "read":
         buffer, offset = value.data
-        return f"{buffer.name}[{offset.text(scope.names)}]"
+        element = f"{buffer.name}[{offset.text(scope.names)}]"
+        return f"INDEX({element})" if buffer.bits else element
     if value.kind == "select":
         name = code.name("n")
         code.line(f"number {name};")
         for head, branch in ((f"if ({value.data.text(scope.names)})", value.args[0]), ("else", value.args[1])):
             with code.block(head):
                 code.line(f"{name} = {_scalar(code, branch, scope.inside())};")
+    elif value.kind == "lookup":
+        wanted, body = value.args
+        name = code.name("n")
+        code.line(f"number {name} = 0;")
+        with code.block(""):
+            code.line(f"const long {value.data.name} = place({_scalar(code, wanted, scope, shared)}, {value.data.extent});")
+            with code.block(f"if ({value.data.name} >= 0)"):
+                code.line(f"{name} = {_scalar(code, body, scope.inside())};")
     elif value.is_reduction:
         loops, body = _flat(value)
         name = code.name("s")

@@ -23,6 +23,7 @@ typedef struct Extents { int rank; const int64_t *sizes; } Extents;
 typedef struct Kernel {
     const char *name;
     int inputs, weights, unused, outputs;
+    const int *kinds; /* the element types of the inputs */
     const Extents *shapes; /* of the inputs, then of the outputs */
     size_t scratch;
     void (*run)(const number *const *, number *const *, number *);
@@ -60,7 +61,10 @@ typedef struct State { const Api *api; const Kernel *kernel; } State;
 static const char *name_of(const Operator *op) { return op->kernel->name; }
 static const char *provider_of(const Operator *op) { (void)op; return "CPUExecutionProvider"; }
 static int output_type(const Operator *op, size_t i) { (void)op; (void)i; return 1; }
-static int input_type(const Operator *op, size_t i) { return i < (size_t)(op->kernel->inputs + op->kernel->weights); }
+static int input_type(const Operator *op, size_t i) {
+    const Kernel *kernel = op->kernel;
+    return i < (size_t)kernel->inputs ? kernel->kinds[i] : i < (size_t)(kernel->inputs + kernel->weights);
+}
 static int is_required(const Operator *op, size_t i) { (void)op; (void)i; return 0; }
 static int first_version(const Operator *op) { (void)op; return 1; }
 static int last_version(const Operator *op) { (void)op; return 1; }

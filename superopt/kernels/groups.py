@@ -32,8 +32,8 @@ def kernel_program(island: Island, target: Target, most: int) -> KernelProgram:
     """
     if island.scope != TOP or island.dtype != ir.DataType.FLOAT or island.conditions:
         raise UnsupportedError("an island in a body, with booleans, or of a type other than float32")
-    if any(x.condition or x.position for x in variables(*island.outputs.values())):
-        raise UnsupportedError("an island that reads booleans or indices")
+    if any(x.condition for x in variables(*island.outputs.values())):
+        raise UnsupportedError("an island that reads booleans")
     program = program_of(island.outputs, target.panel)
     if any(not is_vectorized(nest, target) and iterations(nest) > KERNELS.max_scalar_iterations for nest in program.nests):
         raise UnsupportedError("a long loop nest without vector code")

@@ -88,7 +88,10 @@ class _Call:
         weights = _weights(program.weights, values)
         inputs = [values[x] for x in program.inputs]
         for position, term in enumerate(program.weights):
-            inputs.append(values[term.name] if term.is_variable else _initializer(model, f"{name}.{position}", weights[term]))
+            stored = values.get(term.name) if term.is_variable else None
+            if stored is None or stored.dtype != ir.DataType.FLOAT:
+                stored = _initializer(model, f"{name}.{position}", weights[term])
+            inputs.append(stored)
         inside = {v for node in nodes for v in node.outputs}
         read = dict.fromkeys(v for node in nodes for v in node.inputs if v is not None and v not in inside)
         unused = tuple(v for v in read if v not in inputs)
@@ -122,8 +125,9 @@ class _Call:
 
 def _weights(terms: Mapping[Term, object], values: Mapping[str, ir.Value]) -> dict[Term, np.ndarray]:
     folded = [term for term in terms if not term.is_variable]
-    arrays = {x.name: _array(values[x.name]) for x in variables(*folded)}
-    return fold(folded, arrays, np.float32)
+    arrays = {x.name: _array(values[x.name]) for x in variables(*terms)}
+    own = {term: arrays[term.name].astype(np.float32) for term in terms if term.is_variable}
+    return own | fold(folded, arrays, np.float32)
 
 
 def _array(value: ir.Value) -> np.ndarray:

@@ -47,11 +47,13 @@ def source_of(kernels: Sequence[LibraryKernel], domain: str, target: Target) -> 
             parts.append(f"static const int64_t sizes_{kernel.name}_{i}[] = {{{sizes}}};")
         shapes = ", ".join(f"{{{len(b.shape)}, sizes_{kernel.name}_{i}}}" for i, b in enumerate(buffers))
         parts.append(f"static const Extents shapes_{kernel.name}[] = {{{shapes}}};")
+        kinds = ", ".join("6" if b.bits == 32 else "7" if b.bits else "1" for b in program.inputs.values()) or "0"
+        parts.append(f"static const int kinds_{kernel.name}[] = {{{kinds}}};")
     rows = []
     for kernel in kernels:
-        p = kernel.program
+        p, name = kernel.program, kernel.name
         counts = f"{len(p.inputs)}, {len(p.weights)}, {kernel.unused}, {len(p.outputs)}"
-        rows.append(f'{{"{kernel.name}", {counts}, shapes_{kernel.name}, {scratch_offsets(p)[1]}, run_{kernel.name}}}')
+        rows.append(f'{{"{name}", {counts}, kinds_{name}, shapes_{name}, {scratch_offsets(p)[1]}, run_{name}}}')
     parts.append("static const Kernel kernels[] = {\n    " + ",\n    ".join(rows) + "\n};")
     parts.append(f"static Operator operators[{len(kernels)}];")
     parts.append(

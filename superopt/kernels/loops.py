@@ -29,15 +29,17 @@ class UnsupportedError(ShapeError):
 
 @dataclass(frozen=True, eq=False)
 class Buffer:
-    """Memory for the elements of a tensor of float32 numbers, in row-major order.
+    """Memory for the elements of a tensor, in row-major order.
 
     Attributes:
         name: The name in the code.
         shape: The extents.
+        bits: The width of the elements if they are integers (indices along an axis), or 0 for float32 numbers.
     """
 
     name: str
     shape: tuple[int, ...]
+    bits: int = 0
 
     @property
     def size(self) -> int:
@@ -55,7 +57,8 @@ class Value:
     """A number that code computes: an element that is read, a constant, a function of values, a choice or a reduction.
 
     Attributes:
-        kind: `read`, `number`, `index`, `select`, `sum`, `max`, or the name of a function.
+        kind: `read`, `number`, `index`, `select`, `sum`, `max`, `lookup`, or the name of a function. The arguments of a lookup
+            are an index and the value at this index of the loop `data`.
         data: What the kind needs apart from values: `(buffer, offset)`, a number, an expression, a condition or a loop.
         args: The values on which the function, choice or reduction depends.
         loops: The loops on whose index the value depends.
@@ -71,7 +74,7 @@ class Value:
             inside = data[1].loops()
         elif kind in ("index", "select"):
             inside |= data.loops()
-        elif kind in REDUCTIONS:
+        elif kind in REDUCTIONS or kind == "lookup":
             inside -= {data}
         self.loops = inside
 
@@ -103,6 +106,8 @@ class Value:
 
 
 REDUCTIONS = ("sum", "max")
+LARGEST_INDEX = 1 << 24
+"""The largest integer up to which float32 represents every integer."""
 
 
 def made(table: dict[object, Value], kind: str, data: Any, *args: Value) -> Value:
@@ -123,6 +128,18 @@ def _smaller(kind: str, args: tuple[Value, ...]) -> tuple[Value, ...] | None:
         if all(p.kind == "sub" and _is_zero(p.args[0]) for p in parts):
             return tuple(p.args[1] for p in parts)
     return None
+
+
+def _looked_up(summand: Value, loop: LoopIndex) -> tuple[Value, Value] | None:
+    """Return the index and the value of a lookup that is written as a sum: value * zero((index - k) * (index - k + extent))."""
+    if summand.kind != "mul" or summand.args[1].kind != "zero" or summand.args[1].args[0].kind != "mul":
+        return None
+    value, (difference, shifted) = summand.args[0], summand.args[1].args[0].args
+    if difference.kind != "sub" or shifted.kind != "add" or shifted.args[0] is not difference:
+        return None
+    (wanted, counter), extent = difference.args, shifted.args[1]
+    fits = counter.kind == "index" and counter.data == index(loop) and extent.kind == "number" and extent.data == loop.extent
+    return (wanted, value) if fits and loop not in wanted.loops and loop.extent <= LARGEST_INDEX else None
 
 
 def _is_zero(value: Value) -> bool:
@@ -170,6 +187,8 @@ class Tracing:
     def _reduced(self, kind: str, extent: Extent, body: Callable[[Position], Value]) -> Value:
         loop = self.loop(_integer(extent))
         inside = body(index(loop))
+        if kind == "sum" and (looked_up := _looked_up(inside, loop)) is not None:
+            return made(self.table, "lookup", loop, *looked_up)
         return inside if loop.extent == 1 else made(self.table, kind, loop, inside)
 
     def select(self, condition: bool | IndexCondition, then: Value, other: Value) -> Value:

@@ -48,12 +48,30 @@ INLINE void store(number *p, V x) { *(U *)p = x; }
 #define KEEP(x) ((void)0)
 #endif
 
-/* The first n elements. The other lanes of the result are zero. */
+/* The first n lanes: of the memory at p, where the other lanes of the result are zero, or of x, with the number `rest` behind. */
+#if defined(__AVX512F__) && !defined(FIELD) && W == 16
+#include <immintrin.h>
+#define MASK(n) ((__mmask16)((1u << (n)) - 1))
+INLINE V load_some(const number *p, int n) { return (V)_mm512_maskz_loadu_ps(MASK(n), p); }
+INLINE void store_some(number *p, V x, int n) { _mm512_mask_storeu_ps(p, MASK(n), (__m512)x); }
+INLINE V first(int n, V x, number rest) { return (V)_mm512_mask_mov_ps(_mm512_set1_ps(rest), MASK(n), (__m512)x); }
+#else
 INLINE V load_some(const number *p, int n) { V x = {0}; for (int l = 0; l < n; l++) x[l] = p[l]; return x; }
 INLINE void store_some(number *p, V x, int n) { for (int l = 0; l < n; l++) p[l] = x[l]; }
+INLINE V first(int n, V x, number rest) { V y = splat(rest); for (int l = 0; l < n; l++) y[l] = x[l]; return y; }
+#endif
+
+/* The position that an index selects along an axis of n elements, or -1. Negative indices count from the end. */
+INLINE long place(number i, long n) {
+#ifdef FIELD
+    return i < n ? (long)i : i >= PRIME - n ? (long)(i - PRIME + n) : -1;
+#else
+    if (!(i >= -n && i < n) || i != (number)(long)i) return -1;
+    return (long)i + (i < 0 ? n : 0);
+#endif
+}
 
 INLINE V blend(M mask, V a, V b) { return (V)((mask & (M)a) | (~mask & (M)b)); }
-INLINE V first(int n, V x, number rest) { V y = splat(rest); for (int l = 0; l < W; l++) y[l] = l < n ? x[l] : y[l]; return y; }
 
 #ifdef FIELD
 INLINE V reduced(V x) { return x % PRIME; }
@@ -160,9 +178,43 @@ INLINE number larger_s(number a, number b) { return larger_v(splat(a), splat(b))
 INLINE number smaller_s(number a, number b) { return smaller_v(splat(a), splat(b))[0]; }
 INLINE number power_s(number a, number b) { return power_v(splat(a), splat(b))[0]; }
 INLINE number choose_s(number c, number a, number b) { return c != 0 ? a : b; }
+#ifdef FIELD
+INLINE number sqrt_s(number x) { return sqrt_v(splat(x))[0]; }
+INLINE number reciprocal_s(number x) { return reciprocal_v(splat(x))[0]; }
+#else
+INLINE number sqrt_s(number x) { return sqrtf(x); }
+INLINE number reciprocal_s(number x) { return 1 / x; }
+#endif
 #define SCALAR(name) INLINE number name##_s(number x) { return name##_v(splat(x))[0]; }
-SCALAR(exp) SCALAR(log) SCALAR(erf) SCALAR(sqrt) SCALAR(rsqrt) SCALAR(reciprocal) SCALAR(sigmoid) SCALAR(tanh)
+SCALAR(exp) SCALAR(log) SCALAR(erf) SCALAR(rsqrt) SCALAR(sigmoid) SCALAR(tanh)
 SCALAR(relu) SCALAR(zero) SCALAR(positive)
 
-INLINE number sum_of(V x) { number s = 0; for (int n = W / 2; n; n /= 2) { V y = x; for (int l = 0; l < n; l++) y[l] = add_s(x[l], x[l + n]); x = y; } s = x[0]; return s; }
-INLINE number max_of(V x) { for (int n = W / 2; n; n /= 2) { V y = x; for (int l = 0; l < n; l++) y[l] = larger_s(x[l], x[l + n]); x = y; } return x[0]; }
+/* The lanes moved by n places, the last lanes to the front. n must be a literal number. */
+#define AT(i, n) (((i) + (n)) % W)
+#define FOUR(i, n) AT(i, n), AT(i + 1, n), AT(i + 2, n), AT(i + 3, n)
+#if W == 16
+#define LANES(n) FOUR(0, n), FOUR(4, n), FOUR(8, n), FOUR(12, n)
+#elif W == 8
+#define LANES(n) FOUR(0, n), FOUR(4, n)
+#else
+#define LANES(n) FOUR(0, n)
+#endif
+#ifdef __clang__
+#define TURNED(x, n) __builtin_shufflevector(x, x, LANES(n))
+#else
+#define TURNED(x, n) __builtin_shuffle(x, (M){LANES(n)})
+#endif
+
+INLINE number sum_of(V x) {
+    if (W > 8) x = add_v(x, TURNED(x, 8));
+    if (W > 4) x = add_v(x, TURNED(x, 4));
+    x = add_v(x, TURNED(x, 2));
+    return add_v(x, TURNED(x, 1))[0];
+}
+
+INLINE number max_of(V x) {
+    if (W > 8) x = larger_v(x, TURNED(x, 8));
+    if (W > 4) x = larger_v(x, TURNED(x, 4));
+    x = larger_v(x, TURNED(x, 2));
+    return larger_v(x, TURNED(x, 1))[0];
+}

@@ -138,7 +138,7 @@ class _Scheduling:
         return [t for t in found if not t.is_variable]
 
     def program(self) -> KernelProgram:
-        inputs = {t.name: Buffer(f"x{i}", t.sizes) for i, t in enumerate(self._variables())}
+        inputs = {t.name: Buffer(f"x{i}", t.sizes, t.position) for i, t in enumerate(self._variables())}
         outputs = {name: Buffer(f"y{i}", term.sizes) for i, (name, term) in enumerate(self.outputs.items())}
         by_term = {term: outputs[name] for name, term in self.outputs.items()}
         self.stored = {**{t: inputs[t.name] for t in self._variables()}, **self.weights}
@@ -198,7 +198,7 @@ class _Scheduling:
         return self._packed(term, target, best) or best
 
     def _packed(self, term: Term, target: Buffer, nest: Nest) -> Nest | None:
-        """Return a nest for a product with a weight matrix in which the matrix is stored in panels of `panel` columns, or None.
+        """Return a nest for products with weight matrices that are stored in panels of `panel` columns, or None.
 
         The loop over the panels is outermost, so that a panel stays in the cache while all rows are multiplied by it.
         """
@@ -207,24 +207,28 @@ class _Scheduling:
         if last is None or last.extent % panel or last.extent == panel:
             return None
         reductions = [v for v in nest.value.within() if v.is_reduction]
-        matrices = {v.data[0] for r in reductions for v in r.within() if v.kind == "read" and _is_matrix(v, r.data, last)}
-        found = [(weight, buffer) for weight, buffer in self.weights.items() if buffer in matrices]
-        if len(reductions) != 1 or len(found) != 1 or found[0][0].rank != 2:
+        read = {v.data[0] for r in reductions for v in r.within() if v.kind == "read" and _is_matrix(v, r.data, last)}
+        matrices = [(weight, buffer) for weight, buffer in self.weights.items() if buffer in read and weight.rank == 2]
+        if not matrices or len(matrices) < len(reductions):
             return None
-        weight, buffer = found[0]
-        rows, columns = weight.sizes
-        cut = apply("reshape", weight, shape=(rows, columns // panel, panel))
-        packed = apply("transpose", cut, perm=(-2, -3, -1))
-        self.weights.setdefault(packed, Buffer(f"{buffer.name}p", packed.sizes))
         extents = [loop.extent for loop in nest.loops]
         split = self._traced(term, target, [*extents[:-1], last.extent // panel, panel])
         *outer, panels, lanes = split.loops
+        value = split.value
+        for weight, buffer in matrices:
+            value = self._in_panels(value, weight, buffer)
+        return Nest(target, (panels, *outer, lanes), split.offset, value)
+
+    def _in_panels(self, value: Value, weight: Term, buffer: Buffer) -> Value:
+        """Return the value with reads of the weight matrix in the buffer replaced by reads of its panels."""
+        (rows, columns), panel = weight.sizes, self.panel
+        packed = apply("transpose", apply("reshape", weight, shape=(rows, columns // panel, panel)), perm=(-2, -3, -1))
+        panels = self.weights.setdefault(packed, Buffer(f"{buffer.name}p", packed.sizes))
 
         def position(offset: IndexExpression) -> IndexExpression:
-            return self.weights[packed].at([offset % columns // panel, offset // columns, offset % panel])
+            return panels.at([offset % columns // panel, offset // columns, offset % panel])
 
-        value = reread(split.value, buffer, self.weights[packed], position)
-        return Nest(target, (panels, *outer, lanes), split.offset, value)
+        return reread(value, buffer, panels, position)
 
     def _split(self, term: Term, target: Buffer, nest: Nest) -> Nest | None:
         """Return a nest in which one loop is split so that there are fewer quotients, or None."""
