@@ -132,7 +132,7 @@ def _measured(
         replaced = with_kernels(model, groups, native_target())
         file = prepared.scratch.folder / f"{digest_of(replaced.source)}.so"
         start = time.monotonic()
-        build(replaced.source, file)
+        build(replaced.source, file, native_target())
         seconds = time.monotonic() - start
         before, after = (loadable(one, prepared.scratch) for one in (base, replaced.model))
         low, high = _judge(prepared, file).quick_ratio(before, after)

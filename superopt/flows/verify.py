@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from superopt.errors import CertificateError, InvalidModelError, ModelNotFoundError
+from superopt.protobuf.kernels import without_kernels
 from superopt.protobuf.sparse import without_sparse
 from superopt.protobuf.validate import require_well_formed
 from superopt.report.progress import Listener, Progress, ignore_progress
@@ -94,6 +95,7 @@ def verify_certificate(
         if given.original != given.optimized and before.digest(metadata=False) != after.digest(metadata=False):
             raise CertificateError("the certificate says that nothing was rewritten, but the models differ")
         return Verification(str(original), str(optimized), [])
+    after = ModelSource(after.path, without_kernels(after.proto))
     progress(Progress("nodes and weights"))
     special = before.specialized(given.specialization)
     check_nodes(special, after, given)

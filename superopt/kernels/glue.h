@@ -135,10 +135,24 @@ static Status *compute(void *opaque, Context *context) {
     return NULL;
 }
 
+/* Whether this processor has the instructions for which the library was compiled. */
+static int runs_here(void) {
+#if defined(__x86_64__) && defined(__AVX512F__)
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vl");
+#elif defined(__x86_64__) && defined(__AVX2__)
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+#else
+    return 1;
+#endif
+}
+
 static Status *register_kernels(void *options, const ApiBase *base, const char *name, const Kernel *kernels, Operator *operators, int count) {
     const Api *api = base->get(API_VERSION);
     void *domain;
-    if (!api) return NULL; /* an older ONNX Runtime runs the function in the file instead */
+    if (!api || !runs_here()) return NULL; /* ONNX Runtime then runs the functions in the model */
     CHECK(CALL(api, CREATE_DOMAIN, const char *, void **)(name, &domain));
     for (int i = 0; i < count; i++) {
         operators[i] = (Operator){

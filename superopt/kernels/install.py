@@ -22,8 +22,7 @@ from superopt.model.functions import FUNCTIONS_IR
 from superopt.model.islands import Island
 from superopt.model.lift import constant_tensor
 from superopt.model.load import Model
-
-DOMAIN = "superopt.kernels"
+from superopt.protobuf.kernels import KERNEL_DOMAIN
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +50,7 @@ def with_kernels(model: Model, groups: Sequence[Group], target: Target) -> Repla
     values |= {v.name: v for v in (*changed.graph.inputs, *changed.graph.initializers.values()) if v.name}
     names = [f"island_{i}" for i in range(len(groups))]
     plain = [LibraryKernel(name, group.program) for name, group in zip(names, groups, strict=True)]
-    domain = f"{DOMAIN}.{digest_of(source_of(plain, DOMAIN, target))}"
+    domain = f"{KERNEL_DOMAIN}.{digest_of(source_of(plain, KERNEL_DOMAIN, target))}"
     kernels: list[LibraryKernel] = []
     for name, group in zip(names, groups, strict=True):
         call = _Call.of(changed, group.island, group.program, values, name)
@@ -106,7 +105,11 @@ class _Call:
         for node in self.nodes:
             outputs = [ir.Value(name=v.name, shape=v.shape, type=v.type) for v in node.outputs]
             attributes = [copy.copy(a) for a in node.attributes.values()]
-            body.append(ir.Node(node.domain, node.op_type, [formal[v] for v in node.inputs], attributes, outputs=outputs))
+            body.append(
+                ir.Node(
+                    node.domain, node.op_type, [formal[v] for v in node.inputs], attributes, outputs=outputs, name=node.name
+                )
+            )
             formal.update(zip(node.outputs, outputs, strict=True))
         inputs = [formal[v] for v in given]
         results = [formal[v] for v in self.outputs]

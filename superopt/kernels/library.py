@@ -6,7 +6,6 @@ import functools
 import hashlib
 import shutil
 import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -17,7 +16,9 @@ from superopt.kernels.emit import Target, function_of, scratch_offsets
 from superopt.kernels.loops import UnsupportedError
 from superopt.kernels.schedule import KernelProgram
 
-FLAGS = ("-O3", "-march=native", "-fPIC", "-shared", "-std=gnu11", "-fno-math-errno", "-fno-trapping-math", "-w", "-Wno-psabi")
+FLAGS = ("-O3", "-fPIC", "-shared", "-s", "-std=gnu11", "-fno-math-errno", "-fno-trapping-math", "-w", "-Wno-psabi")
+LEVELS = {16: "x86-64-v4", 8: "x86-64-v3"}
+"""The levels of x86-64 processors, by the float32 lanes of their vectors. Other vectors are the default of the compiler."""
 
 
 @dataclass(frozen=True)
@@ -68,40 +69,42 @@ def text_of(name: str) -> str:
 
 
 @functools.cache
-def compiler() -> tuple[str, ...]:
-    """Return the command of a C compiler: gcc, clang, or the one of the package ziglang.
+def compiler() -> str:
+    """Return the command of a C compiler: gcc or clang.
 
     Raises:
-        CompilerError: None of them is installed.
+        CompilerError: Neither is installed.
     """
     for name in ("gcc", "clang"):
         if shutil.which(name):
-            return (name,)
-    try:
-        subprocess.run([sys.executable, "-m", "ziglang", "version"], check=True, capture_output=True)
-    except (OSError, subprocess.CalledProcessError):
-        raise CompilerError("--kernels needs a C compiler: install gcc, clang or superopt[kernels]") from None
-    return (sys.executable, "-m", "ziglang", "cc")
+            return name
+    raise CompilerError("--kernels needs a C compiler: install gcc or clang")
+
+
+def flags_of(target: Target) -> tuple[str, ...]:
+    """Return the compiler's flags for a library for processors with these vectors."""
+    level = LEVELS.get(target.lanes)
+    return (*FLAGS, f"-march={level}", "-mprefer-vector-width=512") if level else FLAGS
 
 
 @functools.cache
 def native_target() -> Target:
     """Return the vectors of this machine's processor."""
     macros = _defined()
-    if "__AVX512F__" in macros:
+    if {"__AVX512F__", "__AVX512BW__", "__AVX512DQ__", "__AVX512VL__"} <= macros:
         return Target(16, 32)
-    return Target(8, 16) if "__AVX2__" in macros else Target(4, 16)
+    return Target(8, 16) if {"__AVX2__", "__FMA__", "__BMI2__"} <= macros else Target(4, 16)
 
 
 def _defined() -> frozenset[str]:
     done = subprocess.run(
-        [*compiler(), "-march=native", "-dM", "-E", "-x", "c", "/dev/null"], check=True, capture_output=True, text=True
+        [compiler(), "-march=native", "-dM", "-E", "-x", "c", "/dev/null"], check=True, capture_output=True, text=True
     )
     return frozenset(line.split()[1] for line in done.stdout.splitlines() if line.startswith("#define"))
 
 
-def build(source: str, path: Path, flags: Sequence[str] = FLAGS) -> None:
-    """Compile the source to a shared library.
+def build(source: str, path: Path, target: Target) -> None:
+    """Compile the source to a shared library for processors with these vectors.
 
     Raises:
         CompilerError: There is no C compiler.
@@ -109,7 +112,7 @@ def build(source: str, path: Path, flags: Sequence[str] = FLAGS) -> None:
     """
     text = path.with_suffix(".c")
     text.write_text(source, encoding="utf-8")
-    command = [*compiler(), *flags, str(text), "-o", str(path), "-lm"]
+    command = [compiler(), *flags_of(target), str(text), "-o", str(path), "-lm"]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     if done.returncode:
         raise UnsupportedError(f"the C compiler failed: {first_line(RuntimeError(done.stderr))}")

@@ -10,6 +10,7 @@ fold constants or infer shapes, so that `superopt.verification` may use it. Read
         nodes, in which `Hollow` arrays can stand in for weights. It looks up the schemas of ONNX operators.
     `tensors`: returns the content of a tensor as bytes.
     `sparse`: replaces sparse tensors by dense tensors.
+    `kernels`: recognizes calls of compiled kernels, and replaces the calls by the nodes that they stand for.
     `map_types`: keeps map types (of ZipMap nodes), which onnx_ir cannot represent, in metadata.
     `normalization`: finds the constants by which a model shifts and scales its inputs, and with which it compares inputs.
     `specialize`: fixes inputs and sizes of a model, finds its Ifs, and inlines the branches that are taken.

@@ -1,0 +1,53 @@
+"""Calls of compiled kernels in a model: how to recognize them, and the model with the nodes that they stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from onnx import FunctionProto, ModelProto, NodeProto
+
+KERNEL_DOMAIN = "superopt.kernels"
+"""The first part of the domains of calls. The second part is a digest of the library's source."""
+
+
+def without_kernels(model: ModelProto) -> ModelProto:
+    """Return the model with each call of a kernel replaced by the nodes of its function, or the model itself without calls.
+
+    The values in a function have the names that they had in the graph. Weights that only kernels read are left out.
+    """
+    functions = {(f.domain, f.name): f for f in model.functions if _is_kernel(f.domain)}
+    if not functions:
+        return model
+    changed = ModelProto()
+    changed.CopyFrom(model)
+    del changed.functions[:], changed.opset_import[:], changed.graph.node[:]
+    changed.functions.extend(f for f in model.functions if not _is_kernel(f.domain))
+    changed.opset_import.extend(o for o in model.opset_import if not _is_kernel(o.domain))
+    changed.graph.node.extend(_inlined(model, functions))
+    read = {name for node in changed.graph.node for name in _names(node)} | {value.name for value in changed.graph.output}
+    calls = [node for node in model.graph.node if (node.domain, node.op_type) in functions]
+    private = {name for node in calls for name in node.input} - read
+    kept = [tensor for tensor in model.graph.initializer if tensor.name not in private]
+    del changed.graph.initializer[:]
+    changed.graph.initializer.extend(kept)
+    return changed
+
+
+def _is_kernel(domain: str) -> bool:
+    return domain.startswith(f"{KERNEL_DOMAIN}.")
+
+
+def _inlined(model: ModelProto, functions: dict[tuple[str, str], FunctionProto]) -> Iterator[NodeProto]:
+    for node in model.graph.node:
+        function = functions.get((node.domain, node.op_type))
+        yield from [node] if function is None else function.node
+
+
+def _names(node: NodeProto) -> Iterator[str]:
+    """Yield the names that the node reads, including those that its subgraphs read."""
+    yield from node.input
+    for attribute in node.attribute:
+        for graph in (attribute.g, *attribute.graphs):
+            for inner in graph.node:
+                yield from _names(inner)
+            yield from (value.name for value in graph.output)
