@@ -24,6 +24,8 @@ from superopt.speclib.composite import unfolded
 FUNCTIONS = frozenset({"sigmoid", "tanh"})
 """Composite operators for which the generator has code of its own. Their definitions cancel in float32."""
 
+CONVOLUTIONS = frozenset({"conv"})
+"""Operators that read zeros outside their first operand, and have an attribute for the number of zeros on each side."""
 COSTLY = frozenset({"exp", "log", "erf", "sqrt", "rsqrt", "power", "reciprocal", *FUNCTIONS})
 
 
@@ -93,7 +95,18 @@ def _definition(term: Term) -> Term | None:
         operands = dict(zip(spec.operands, term.args, strict=True))
         (body,) = parse(spec.kernel, operands, numbers=dict(term.attributes))
         return unfolded(body) if body.op == term.op else body
-    return unfolded(term)
+    return _padded_first(term) or unfolded(term)
+
+
+def _padded_first(term: Term) -> Term | None:
+    """Return a convolution with padding as a convolution of a padded image, whose loops need no conditions, or None."""
+    if term.op not in CONVOLUTIONS or not any(pads := term.integers("pads")):
+        return None
+    image, *others = term.args
+    count = len(pads) // 2
+    padded = apply("pad", image, before=(0, 0, *pads[:count]), after=(0, 0, *pads[count:]))
+    attributes = dict(term.attributes) | {"pads": (0,) * len(pads)}
+    return apply(term.op, padded, *others, **attributes)
 
 
 @dataclass(frozen=True)
