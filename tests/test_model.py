@@ -18,7 +18,7 @@ from superopt.model.external_data import Scratch
 from superopt.model.islands import Chart, Island
 from superopt.model.load import as_proto, load
 from superopt.model.save import loadable, save
-from superopt.model.splice import Replacement, require_valid, splice
+from superopt.model.splice import Replacement, in_valid_form, require_valid, splice
 from superopt.policy import MODEL
 from superopt.protobuf.stored import Loadable, StoredModel, model_digest, parse_model, stored_bytes
 from superopt.runtime.session import Device, Session
@@ -532,6 +532,38 @@ def test_replacements_that_need_each_other_are_refused() -> None:
     looped = apply("relu", variable("c", (3,)))
     with pytest.raises(CheckFailedError, match="cycle"):
         splice(ir.from_proto(proto), [Replacement({"b": looped}, ir.DataType.FLOAT)])
+
+
+def misdeclared(last: list[onnx.NodeProto], *weights: onnx.TensorProto) -> ir.Model:
+    """A model of which the nodes `last` compute an output of rank 3 that is declared with rank 2."""
+    nodes = [node("Relu", ["x"], ["h"]), node("Relu", ["h"], ["z"]), *last]
+    proto = model(nodes, {"x": ["n", 8]}, {"z": ["n", 8]}, weights)
+    proto.graph.output.append(helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, "n"]))
+    return ir.from_proto(proto)
+
+
+def test_a_declared_shape_that_only_the_rewritten_model_shows_to_be_wrong_is_inferred_anew() -> None:
+    sizes = [numpy_helper.from_array(np.array(v, np.int64), n) for n, v in (("one", [1]), ("eight", [8]))]
+    sizes.append(numpy_helper.from_array(np.ones(3, np.bool_), "all"))
+    hidden = [
+        node("Shape", ["x"], ["s"], end=1),
+        node("Concat", ["s", "one", "eight"], ["c"], axis=0),
+        node("Compress", ["c", "all"], ["t"], axis=0),
+    ]
+    before = misdeclared([*hidden, node("Reshape", ["h", "t"], ["y"])], *sizes)
+    after = misdeclared([node("Unsqueeze", ["h", "one"], ["y"])], sizes[0])
+    with pytest.raises(CheckFailedError, match="differ in rank"):
+        require_valid(after, before)
+    found = in_valid_form(after, before)
+    assert [value.name for value in found.graph.outputs] == ["z", "y"]
+    assert [str(value.shape) for value in found.graph.outputs] == ["[n,8]", "[n,1,8]"]
+    onnx.checker.check_model(ir.to_proto(found), full_check=True)
+    assert in_valid_form(before, before) is before
+    broken = misdeclared([node("Neg", ["h"], ["y"])])
+    broken.graph[2].op_type = "Unheard"
+    with pytest.raises(CheckFailedError, match="Unheard"):
+        in_valid_form(broken, before)
+    assert in_valid_form(broken, broken) is broken
 
 
 def test_an_axis_that_a_reduction_gains_is_left_where_an_operator_names_its_axes() -> None:

@@ -48,7 +48,7 @@ from superopt.model.external_data import temporary_scratch
 from superopt.model.load import ExportedProgram, Model, ModelProto, Source, count, opset_of, weight_bytes
 from superopt.model.save import loadable
 from superopt.model.specialize import Fixable
-from superopt.model.splice import require_valid
+from superopt.model.splice import in_valid_form
 from superopt.policy import CHECK, COMPARISON, OPTIMIZATION, REPORT
 from superopt.report.optimization import Report
 from superopt.report.progress import Listener, ignore_progress
@@ -521,7 +521,7 @@ def accept_or_reject_candidate(
     )
     try:
         model = splice_passes(prepared.start, candidate.passes) if candidate.model is None else candidate.model
-        require_valid(model, prepared.start)
+        model = in_valid_form(model, prepared.start)
         rewritten = loadable(model, prepared.scratch)
     except Exception as error:  # noqa: BLE001
         return ModelOutcome(candidate, spent, failed=failure(error))

@@ -31,7 +31,7 @@ from superopt.model.external_data import temporary_scratch
 from superopt.model.islands import Chart
 from superopt.model.load import ExportedProgram, Model, ModelProto, Source, as_model, count, weight_bytes
 from superopt.model.save import copy, loadable, save
-from superopt.model.splice import MADE_NAME, require_valid
+from superopt.model.splice import MADE_NAME, in_valid_form
 from superopt.policy import CHECK, COMPARISON, OPTIMIZATION
 from superopt.report.progress import Listener, Progress, ignore_progress
 from superopt.report.replaying import ReplayReport
@@ -180,6 +180,7 @@ def replay(
         with limit_memory_growth(OPTIMIZATION.memory_factor * weight_bytes(loaded.model) + OPTIMIZATION.memory_bytes):
             replaying = _Replaying(prepared, recorded)
             passes, rewritten = replaying.rewritten()
+            rewritten = None if rewritten is None else in_valid_form(rewritten, prepared.start)
             report = ReplayReport(
                 model=loaded.label,
                 recorded=sum(len(rewrite.places) for one in recorded.passes for rewrite in one.rewrites),
@@ -217,7 +218,6 @@ def _checked(report: ReplayReport, rewritten: Model, prepared: PreparedModel, *,
     """
     settings, sizings, source = prepared.settings, prepared.sizings, prepared.source
     with prepared.phases("check"):
-        require_valid(rewritten, prepared.start)
         candidate = loadable(rewritten, prepared.scratch)
         checked, _ = cached_check(
             prepared.original, candidate, prepared.device.one_thread, sizings, settings.check, settings.cache, source

@@ -24,6 +24,7 @@ from superopt.model.fold import fold
 from superopt.model.lift import constant_tensor
 from superopt.model.load import OVERRIDABLE_SINCE, Model, as_proto, opset_of
 from superopt.model.lower import Array, is_boolean, lower
+from superopt.model.shape_inference import with_onnx_shapes
 from superopt.policy import MODEL
 from superopt.protobuf.map_types import has_maps
 from superopt.protobuf.nodes import CONTRIB_VERSION, Deferred, NodeText, domains
@@ -95,6 +96,52 @@ def require_valid(model: Model, original: Model) -> None:
     complaint = _complaint(model)
     if complaint is not None and _complaint(original) is None:
         raise CheckFailedError(f"the rewritten model is not valid ONNX ({complaint})")
+
+
+def in_valid_form(model: Model, original: Model) -> Model:
+    """Return the model in a form that the ONNX checker accepts, or the model itself if the checker also rejects the original.
+
+    The original may declare a shape that its nodes do not compute. If shape inference cannot see this in the original, the
+    checker accepts the original. The nodes of a rewritten model may let shape inference see more, so that the checker rejects
+    the rewritten model. In the result, the inferred shapes replace such declared shapes. Whether the rewritten model computes
+    outputs of the same shapes as the original must be checked by running both models.
+
+    Raises:
+        CheckFailedError: the checker rejects this model, even with inferred shapes, but not the original.
+    """
+    if _complaint(model) is None or _complaint(original) is not None:
+        return model
+    corrected = _with_possible_shapes(model)
+    require_valid(corrected, original)
+    return corrected
+
+
+def _with_possible_shapes(model: Model) -> Model:
+    """Return a copy in which every declared shape that differs from the inferred shape is replaced by the inferred shape.
+
+    A dimension without a known size does not count as a difference.
+    """
+    corrected, bare = model.clone(), model.clone()
+    values, inferred = (
+        [value for node in ir.traversal.RecursiveGraphIterator(copied.graph) for value in node.outputs]
+        for copied in (corrected, bare)
+    )
+    for value in inferred:
+        value.shape = None
+    with_onnx_shapes(bare)
+    remove_placeholder_names(inferred)
+    for value, other in zip(values, inferred, strict=True):
+        if not _agree(value.shape, other.shape):
+            value.shape = other.shape
+    return corrected
+
+
+def _agree(declared: ir.Shape | None, inferred: ir.Shape | None) -> bool:
+    """Return whether two shapes have the same rank and no different sizes. An unknown shape agrees with every shape."""
+    if declared is None or inferred is None:
+        return True
+    known = ((a, b) for a, b in zip(declared, inferred, strict=False) if isinstance(a, int) and isinstance(b, int))
+    return len(declared) == len(inferred) and all(a == b for a, b in known)
 
 
 def _complaint(model: Model) -> str | None:
