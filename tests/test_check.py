@@ -582,6 +582,31 @@ def test_sizes_at_which_the_runtime_dies_are_left_out() -> None:
     assert any("n=1" in name for name in found.inputs)
 
 
+JOINED = """
+    <ir_version: 10, opset_import: ["" : 20]>
+    agraph (float[m, 4] a, float[n, 2] b) => (float[k, 6] y)
+    <float one = {1}> { c = Concat <axis = 1> (a, b) d = Mul (c, one) y = CHANGE (d) }
+"""
+
+
+def test_outputs_that_depend_on_memory_that_was_not_written_are_not_compared() -> None:
+    """Concat of extents 3 and 0 leaves the columns of the second tensor unwritten in ONNX Runtime."""
+    before, after = (onnx.parser.parse_model(JOINED.replace("CHANGE", name)) for name in ("Relu", "Identity"))
+    ones = {"a": np.ones((3, 4), np.float32)}
+    with reuse_child():
+        trials = TrialRuns(before, Device(), optimized=False)
+        for count, expected in ((3, True), (0, False)):
+            feeds = {**ones, "b": np.ones((count, 2), np.float32)}
+            trials.require_runs(feeds)
+            assert trials.is_repeatable(feeds) is expected
+    found = check_candidate(before, before, Device(), sizes={"m": 3, "n": 3})
+    assert any(name.endswith("sizes at which the original reads memory that it does not write") for name in found.left_out)
+    assert any("m=0, n=0" in name for name in found.inputs)
+    assert not any(name.endswith("n=0)") and "m=0" not in name for name in found.inputs)
+    with pytest.raises(CheckFailedError):
+        check_candidate(before, after, Device(), sizes={"m": 3, "n": 3})
+
+
 def test_a_float64_run_that_fails_at_some_sizes_leaves_the_others() -> None:
     proto = model([helper.make_node("Exp", ["x"], ["y"])], {"x": (2, "W")}, ["y"])
     bench = _Bench(proto, CPU, 0, DRAWN, exact=True)

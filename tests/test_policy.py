@@ -64,7 +64,7 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
         "protobuf/stored": "INLINE_LIMIT",
         "protobuf/validate": "MAX_DIMENSION _FIELDS",
         "runtime/bounds": "_PICKS",
-        "child/program": "QUIET",
+        "child/program": "FILL FILLINGS QUIET",
         "runtime/device": "QUIET",
         "runtime/reference": "_DEQUANTIZES _IR_VERSION",
         "runtime/settings": "EXTENDED",

@@ -70,7 +70,7 @@ class Child:
         """Load the model on the CPU, with this number of threads and without the optimizers in `without`.
 
         The session registers the libraries of generated kernels at the paths `libraries`. If `optimized` is False, ONNX Runtime
-        does not optimize the graph at all.
+        does not optimize the graph at all, and each value has its own memory.
 
         Raises:
             InvalidModelError: ONNX Runtime rejects the model.
@@ -153,6 +153,14 @@ class ChildSession:
         """
         grown = self._child.ask("run", dict(feeds), patience=self._patience)
         return grown if isinstance(grown, int) else 0
+
+    def is_repeatable(self, feeds: Mapping[str, Array]) -> bool:
+        """Run the model twice, and return False if the outputs depend on memory that the model does not write.
+
+        Raises:
+            InvalidModelError, RuntimeDiedError, TimeoutError: As `Child.load`.
+        """
+        return self._child.ask("repeat", dict(feeds), patience=self._patience) is not False
 
 
 class _Shared(threading.local):

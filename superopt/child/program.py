@@ -5,11 +5,14 @@ of the program is the file descriptor of a connection to the parent process. Req
 possible answers to a request follow an arrow:
 
     ("load", source, folder, threads, without, libraries, optimized)
-                    ->  ("done", [(name, type, shape), ...]) or ("failed", message)
-    ("run", feeds)  ->  ("done", bytes) or ("failed", message)
-    ("drop",)       ->  ("done", None), after the model is unloaded
+                       ->  ("done", [(name, type, shape), ...]) or ("failed", message)
+    ("run", feeds)     ->  ("done", bytes) or ("failed", message)
+    ("repeat", feeds)  ->  ("done", same) or ("failed", message)
+    ("drop",)          ->  ("done", None), after the model is unloaded
 
-The answer to `run` is the largest growth of the resident memory during the run, or 0 if the system does not report it.
+The answer to `run` is the largest growth of the resident memory during the run, or 0 if the system does not report it. For
+`repeat`, the model runs twice, and new memory is filled with a different byte for each run if the C library supports this. The
+answer is False if the outputs of the two runs differ, because the model reads memory that it does not write.
 """
 
 from __future__ import annotations
@@ -23,6 +26,10 @@ from pathlib import Path
 from typing import Any
 
 QUIET = 4
+FILL = -6
+"""The number of the option of `mallopt` that fills new memory with a byte (`M_PERTURB` of the GNU C library)."""
+FILLINGS = (0xFF, 0x80)
+"""Values of the option `FILL`. The library fills new memory with the complements of the bytes: zeros or large numbers."""
 
 
 def session_of(
@@ -37,7 +44,7 @@ def session_of(
         threads: the number of intra-op threads.
         without: the names of the optimizers to switch off, separated by semicolons.
         libraries: the paths of libraries of generated kernels.
-        optimized: whether ONNX Runtime optimizes the graph.
+        optimized: whether ONNX Runtime optimizes the graph, and lets values share memory.
     """
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
@@ -47,6 +54,7 @@ def session_of(
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if not optimized:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.enable_mem_reuse = False
     if folder:
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
     if without:
@@ -80,6 +88,33 @@ def release_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
+def fill_new_memory(filling: int) -> None:
+    """Fill memory that is allocated from now on with a byte, the complement of `filling`. The number 0 switches this off.
+
+    Nothing happens if the C library does not support this.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(FILL, filling)
+
+
+def is_repeatable(session: Any, feeds: Any) -> bool:
+    """Run the model twice on `feeds`, and return False if the outputs depend on memory that the model does not write."""
+    runs = []
+    for filling in FILLINGS:
+        fill_new_memory(filling)
+        try:
+            runs.append(session.run(None, feeds))
+        finally:
+            fill_new_memory(0)
+    return all(map(is_same, *runs))
+
+
+def is_same(first: Any, second: Any) -> bool:
+    """Return whether two outputs of a model have the same bits. Outputs that are not arrays of numbers count as equal."""
+    numbers = all(hasattr(value, "dtype") and value.dtype != object for value in (first, second))
+    return not numbers or (first.shape == second.shape and first.tobytes() == second.tobytes())
+
+
 def serve(connection: Connection) -> None:
     """Answer the parent process's requests to load and run models, until the parent process closes the connection."""
     import onnxruntime as ort
@@ -99,6 +134,8 @@ def serve(connection: Connection) -> None:
             elif request == "drop":
                 session, answer = None, None
                 release_memory()
+            elif request == "repeat":
+                answer = is_repeatable(session, *arguments)
             else:
                 reset_peak()
                 before = resident_bytes("VmRSS")

@@ -43,6 +43,14 @@ class TrialSession:
         """
         self.peak_bytes = max(self.peak_bytes, self._session.run(feeds))
 
+    def is_repeatable(self, feeds: Mapping[str, Array]) -> bool:
+        """Run the model twice, and return False if the outputs depend on memory that the model does not write.
+
+        Raises:
+            InvalidModelError, RuntimeDiedError, TimeoutError: As `Child.load`.
+        """
+        return self._session.is_repeatable(feeds)
+
     def close(self) -> None:
         """Unload the model."""
         self._process.drop()
@@ -81,6 +89,18 @@ class TrialRuns:
             raise InvalidModelError(str(error)) from error
         except OSError:
             self._possible = False
+
+    def is_repeatable(self, feeds: Mapping[str, Array]) -> bool:
+        """Return False if the outputs on `feeds` depend on memory that the model does not write.
+
+        ONNX Runtime 1.32.0 joins tensors of different extents if one of them has no elements, and leaves a part of the result
+        unwritten. The model must have run on `feeds` in `require_runs`. If the model cannot be run in a child process, the
+        result is True.
+        """
+        try:
+            return not self._possible or self._session is None or self._session.is_repeatable(feeds)
+        except (InvalidModelError, RuntimeDiedError, TimeoutError):
+            return False
 
     def close(self) -> None:
         """Unload the model, to free the memory of the child process."""
