@@ -189,7 +189,10 @@ class SearchPolicy:
     max_unfiltered_attributes: int = 20
     """The most choices of attributes that are tried one by one if no choice seems plausible. Not measured."""
     max_rearranged_elements: int = 2**22
-    """The most elements of a tensor whose rearrangement is compared with single operators. Bounds memory. Not measured."""
+    """The most elements of a tensor whose rearrangement is compared with single operators. Bounds memory. Not measured.
+
+    For an operator that pools, the elements of all windows are counted, because they are in memory together.
+    """
     max_rearranging_number: int = 64
     """The largest integer that is tried as an attribute of an operator that may equal a rearrangement of a tensor.
 

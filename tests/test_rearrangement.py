@@ -10,6 +10,7 @@ from superopt.algebra.extent import Dim, size
 from superopt.algebra.operators import apply
 from superopt.algebra.terms import Term, variable
 from superopt.algebra.value_analysis import ORDINARY_INPUT, UNBOUNDED, Facts
+from superopt.errors import ShapeError
 from superopt.notation.parsing import parse
 from superopt.notation.printing import render_terms
 from superopt.rules.fp_flags import FpMode
@@ -17,7 +18,7 @@ from superopt.search.absorption import absorption
 from superopt.search.backtracking import SearchResult
 from superopt.search.fuse import with_single_operators
 from superopt.search.gate import Gate
-from superopt.search.rearrangement import rearrangements
+from superopt.search.rearrangement import _evaluated_elements, _values, rearrangements
 from superopt.search.ruleset import RuleSet
 
 X = variable("x", (2, 8, 6, 4))
@@ -90,6 +91,19 @@ def test_a_dynamic_extent_is_recognized_at_two_sizes() -> None:
     x = variable("x", (2, 8, rows, columns))
     wide = apply("expand", x, shape=(2, 8, rows, 2, columns, 2), axes=(-6, -5, -4, -2))
     assert replacement(apply("reshape", wide, shape=(2, 8, 2 * rows, 2 * columns))) == "upsample(x, rows=2, columns=2)"
+
+
+def test_a_pool_whose_windows_have_too_many_elements_is_not_evaluated() -> None:
+    x = variable("x", (1, 8, 128, 128))
+    for kernel, small in ((3, True), (7, False)):
+        pads = (kernel // 2,) * 4
+        pool = apply("max_pool", x, kernel=(kernel, kernel), strides=(1, 1), pads=pads)
+        assert _evaluated_elements(pool, {}) == kernel**2 * 8 * 128**2
+        if small:
+            assert _values(pool, x, {}).shape == (1, 8, 128, 128, 3)
+        else:
+            with pytest.raises(ShapeError, match="too large"):
+                _values(pool, x, {})
 
 
 def test_the_operator_is_used_where_it_is_faster() -> None:

@@ -18,12 +18,24 @@ import numpy as np
 
 from superopt.algebra.evaluate import Array, Floats, evaluate_terms
 from superopt.algebra.operators import Operator, apply, registry, replace_subterms
-from superopt.algebra.terms import Atom, Attribute, Shape, Size, Term, substitute, subterms, variable, variables
+from superopt.algebra.terms import (
+    Atom,
+    Attribute,
+    Shape,
+    Size,
+    Term,
+    substitute,
+    substitute_attribute,
+    subterms,
+    variable,
+    variables,
+)
 from superopt.budget import expired
 from superopt.errors import ShapeError
 from superopt.model.facts import MOVING
 from superopt.policy import SEARCH
 from superopt.rules.fusion import RECOGNIZED
+from superopt.rules.work import work
 from superopt.search.apply import MOVES, State, run_time_terms
 from superopt.search.gate import Gate
 
@@ -128,18 +140,31 @@ def _values(term: Term, x: Term, sizes: Mapping[Atom, int]) -> Array:
     """Return the values of a term on a tensor of distinct integers and on two random tensors, stacked along the last axis.
 
     Raises:
-        ShapeError: The term is not defined at these sizes, or has too many elements.
+        ShapeError: The term is not defined at these sizes, or its evaluation needs too much memory.
     """
+    if any(_evaluated_elements(part, sizes) > SEARCH.max_rearranged_elements for part in subterms(term)):
+        raise ShapeError("the tensors are too large to compare rearrangements")
     shape = _numbers(x.shape, sizes)
-    if (
-        math.prod(shape) > SEARCH.max_rearranged_elements
-        or math.prod(_numbers(term.shape, sizes)) > SEARCH.max_rearranged_elements
-    ):
-        raise ShapeError("the tensor is too large to compare its rearrangements")
     return evaluate_terms((term,), {x.name: _samples(shape)}, sizes.get, Floats(tail=1))[0]
 
 
-@functools.lru_cache(maxsize=8)
+def _evaluated_elements(term: Term, sizes: Mapping[Atom, int]) -> int:
+    """Return the number of elements that the evaluation of the term's root operator keeps in memory.
+
+    A pooling operator is evaluated for all elements of all windows at once.
+
+    Raises:
+        ShapeError: The term is not defined at these sizes.
+    """
+    elements = math.prod(_numbers(term.shape, sizes))
+    if term.is_variable:
+        return elements
+    operands = [variable(f"x{place}", _numbers(arg.shape, sizes)) for place, arg in enumerate(term.args)]
+    attributes = {name: substitute_attribute(value, sizes.get) for name, value in term.attributes}
+    return max(elements, work(apply(term.op, *operands, **attributes)).flops)
+
+
+@functools.lru_cache(maxsize=len(SIZES))
 def _samples(shape: tuple[int, ...]) -> Array:
     count, rng = math.prod(shape), np.random.default_rng(0)
     drawn = np.arange(1.0, count + 1), rng.standard_normal(count), rng.standard_normal(count)
