@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -22,6 +23,7 @@ import superopt.model.splice as splicing
 from superopt.algebra.dim_binding import DimBinding
 from superopt.algebra.operators import apply
 from superopt.algebra.terms import Term, variables
+from superopt.child.program import resident_bytes
 from superopt.cost.first_run import first_run
 from superopt.cost.measure import Clock
 from superopt.model.external_data import externalize_tensors, temporary_scratch
@@ -132,6 +134,36 @@ def test_models_whose_runs_need_much_memory_are_loaded_one_at_a_time(monkeypatch
     assert not together
     compare_all(product(512), [product(16)], CPU, seconds=0.0, run_bytes=share + 1)
     assert together == [2]
+
+
+def test_models_whose_runs_turn_out_to_need_much_memory_are_loaded_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    together: list[int] = []
+
+    def in_blocks(models: Sequence[object], **_: object) -> list[None]:
+        together.append(len(models))
+        return []
+
+    monkeypatch.setattr("superopt.runtime.compare.compare_in_blocks", in_blocks)
+    for share, expected in ((0.33, []), (0.34, [2])):
+        resident = itertools.count(1, int(share * COMPARISON.max_run_bytes))
+        monkeypatch.setattr("superopt.runtime.compare.resident_bytes", lambda _, counted=resident: next(counted))
+        compare_all(product(512), [product(16)], CPU, seconds=0.0)
+        assert together == expected
+
+
+def test_the_memory_of_the_first_run_of_a_timed_session_is_freed() -> None:
+    rows = 1 << 15
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("Tanh", ["a"], ["b"]),
+        helper.make_node("MatMul", ["b", "v"], ["c"]),
+        helper.make_node("ReduceMax", ["c"], ["y"], keepdims=0, axes=[1]),
+    ]
+    session = Session(model(nodes, {"x": [rows, 8]}, {"y": [rows]}, [weight("w", 8, 256), weight("v", 256, 256)]), CPU)
+    start = resident_bytes("VmRSS")
+    bound = session.bind({"x": np.ones((rows, 8), np.float32)})
+    assert resident_bytes("VmRSS") - start < 1.5 * rows * 256 * 4  # a and c are in memory together, and one of them stays
+    bound.run()
 
 
 @pytest.mark.slow

@@ -116,9 +116,9 @@ def test_numbers_of_threads_are_compared_by_the_time_that_passes(monkeypatch: py
     made: list[bool] = []
 
     class Timed(Bound):
-        def __init__(self, session: Any, device: Device, outputs: Sequence[str], feeds: Any, *, wall: bool = False) -> None:
+        def __init__(self, *given: Any, wall: bool = False, pooled: bool = False) -> None:
             made.append(wall)
-            super().__init__(session, device, outputs, feeds, wall=wall)
+            super().__init__(*given, wall=wall, pooled=pooled)
 
     monkeypatch.setattr("superopt.runtime.session.Bound", Timed)
     compare_settings((model(), CPU), [(model(), CPU)], seconds=0.1, loads=1)

@@ -5,6 +5,7 @@ The models are timed alternately on the same machine. A second copy of the origi
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import statistics
@@ -16,6 +17,7 @@ from typing import TypeAlias, TypedDict, Unpack
 from onnx import ModelProto
 
 from superopt.budget import active_time, is_stop_requested
+from superopt.child.program import release_memory, resident_bytes
 from superopt.policy import COMPARISON
 from superopt.protobuf.stored import Loadable, stored_bytes
 from superopt.runtime.feasible import feasible_source
@@ -183,8 +185,8 @@ def compare_settings(
     """Time all models on the same random inputs, each in a session on its device.
 
     The models are timed alternately (see `compare_in_turns`). Models that do not fit into memory together are loaded one at a
-    time (see `compare_in_blocks`). If the models run with different numbers of threads, wall-clock time is measured for all
-    models.
+    time (see `compare_in_blocks`). On the CPU, the memory that the runs need is measured after the first load. If the models
+    run with different numbers of threads, wall-clock time is measured for all models.
 
     Args:
         original: the original and its device.
@@ -210,8 +212,8 @@ def compare_settings(
     settings = [first, *others, first]
     wall = len({device.threads for _, device in settings}) > 1
     stored = sum(stored_bytes(model) for model, _ in settings)
-    if stored > COMPARISON.max_resident_bytes or run_bytes * len(settings) > COMPARISON.max_run_bytes:
 
+    def in_blocks() -> list[list[Comparison]]:
         def ready(setting: Setting, sizes: Sizes) -> Timed:
             session = Session(*setting)
             return session.ready(_feasible(session, setting, sizes, source).values(session.inputs, seed, sizes), wall=wall)
@@ -229,10 +231,40 @@ def compare_settings(
         sessions = {which: Session(*settings[which]) for which in loading(len(settings), load)}
         ports = sessions[0].inputs
         feeds = [_feasible(sessions[0], first, sizes, source).values(ports, seed, sizes) for sizes in at]
-        ready: list[list[Timed]] = [[sessions[which].ready(fed, wall=wall) for which in range(len(settings))] for fed in feeds]
+        start = resident_bytes("VmRSS") if not load and first[1].provider == "cpu" else 0
+        ready: list[list[Timed]] = [[] for _ in feeds]
+        for models, fed in zip(ready, feeds, strict=True):
+            for which in range(len(settings)):
+                models.append(sessions[which].ready(fed, wall=wall))
+                if start and models is ready[0] and len(models) < len(settings):
+                    _require_little_memory(models, start, len(settings))
         yield [[*map(ColdTimedModel, models)] for models in ready] if cold else ready
 
-    return compare_in_turns(opened, seconds=seconds, loads=loads, until=until, progress=progress)
+    if stored > COMPARISON.max_resident_bytes or run_bytes * len(settings) > COMPARISON.max_run_bytes:
+        return in_blocks()
+    with contextlib.suppress(_TooMuchMemoryError):
+        return compare_in_turns(opened, seconds=seconds, loads=loads, until=until, progress=progress)
+    release_memory()
+    return in_blocks()
+
+
+class _TooMuchMemoryError(Exception):
+    """The runs of the models need too much memory for loading all models together."""
+
+
+def _require_little_memory(ready: Sequence[Timed], start: int, count: int) -> None:
+    """Run the last model, and check the memory that this process needs for the runs of `count` models.
+
+    The first run of a session is not sufficient, because the session frees its memory afterwards (see `Bound`). The models in
+    `ready` have run. The remaining models are expected to need as much memory as these models. This process had `start` bytes
+    of memory before the runs.
+
+    Raises:
+        _TooMuchMemoryError: the models need more than `COMPARISON.max_run_bytes`.
+    """
+    ready[-1].run()
+    if (resident_bytes("VmRSS") - start) * count > COMPARISON.max_run_bytes * len(ready):
+        raise _TooMuchMemoryError
 
 
 def _feasible(session: Session, setting: Setting, sizes: Sizes, source: InputSource) -> InputSource:

@@ -134,6 +134,7 @@ class Session:
     ) -> None:
         ort = runtime()
         self.device = device
+        self._pooled = pooled and device.provider == "cpu"
         options = _options(device, optimize, saved)
         options.enable_cpu_mem_arena = options.enable_mem_pattern = pooled
         if (portable or device.portable) and optimize:
@@ -213,7 +214,7 @@ class Session:
 
         If `wall` is True, the bound session measures wall-clock time (see `Bound.seconds`).
         """
-        return Bound(self._session, self.device, self.outputs, feeds, wall=wall)
+        return Bound(self._session, self.device, self.outputs, feeds, wall=wall, pooled=self._pooled)
 
     def ready(self, feeds: Mapping[str, Array], *, wall: bool = False) -> Bound | Unbound:
         """Run the model once, and return the session with these inputs, ready for timing.
@@ -232,6 +233,13 @@ def _failing() -> Iterator[None]:
         yield
     except Exception as error:
         raise InvalidModelError(f"ONNX Runtime cannot run the model: {first_line(error)}") from error
+
+
+def _freeing() -> Any:
+    """Return options for a run on the CPU, after which ONNX Runtime frees the memory that the session does not use."""
+    options = runtime().RunOptions()
+    options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+    return options
 
 
 class Unbound:
@@ -266,10 +274,20 @@ class Bound:
 
     An output whose shape differs from the declared shape cannot be bound in advance. If there is such an output, `_free` lists
     all outputs, and ONNX Runtime allocates all outputs anew in each run.
+
+    In the first run, ONNX Runtime allocates the values one by one. In later runs, it allocates one block for all values. If
+    `pooled` is True, the session keeps the memory of its runs, and the memory of the first run is freed after this run.
     """
 
     def __init__(
-        self, session: Any, device: Device, outputs: Sequence[str], feeds: Mapping[str, Array], *, wall: bool = False
+        self,
+        session: Any,
+        device: Device,
+        outputs: Sequence[str],
+        feeds: Mapping[str, Array],
+        *,
+        wall: bool = False,
+        pooled: bool = False,
     ) -> None:
         self._session, self._device, self._names = session, device, tuple(outputs)
         alone = device.provider == "cpu" and device.threads == 1 and not wall
@@ -281,7 +299,7 @@ class Bound:
             for name, array in zip(outputs, self._shapes(outputs, feeds), strict=True):
                 self._binding.bind_ortvalue_output(name, self._placed(array))
         self._free: Sequence[str] = () if device.cuda_graph else tuple(dict.fromkeys(outputs))
-        self.run()
+        self.run(_freeing() if pooled else None)
         if not device.cuda_graph:
             declared = {port.name: port.shape for port in session.get_outputs()}
             values = dict(zip(self._free, self._binding.get_outputs(), strict=True))
@@ -310,15 +328,15 @@ class Bound:
             values: list[Array] = self._session.run(list(outputs), dict(feeds), options)
         return values
 
-    def run(self) -> None:
-        """Run the model once, and wait until the device has finished."""
+    def run(self, options: Any = None) -> None:
+        """Run the model once, and wait until the device has finished. `options` are ONNX Runtime's options for this run."""
         with _failing(), hold_gpu(self._device):
-            self._run_once()
+            self._run_once(options)
 
-    def _run_once(self) -> None:
+    def _run_once(self, options: Any = None) -> None:
         for name in self._free:
             self._binding.bind_output(name, self._device.memory, 0)
-        self._session.run_with_iobinding(self._binding)
+        self._session.run_with_iobinding(self._binding, options)
 
     def outputs(self) -> list[Array]:
         """Return the values of the outputs after the last run.
