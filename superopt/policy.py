@@ -797,6 +797,8 @@ class CheckPolicy:
     If a candidate model seems wrong on an ordinary input, and the input is not examined, the candidate is rejected. Not
     measured.
     """
+    max_convolved_elements: int = 1 << 22
+    """The most elements of pixels and results that a convolution of the float64 run computes at once. Safety limit."""
     max_patch_rows: int = 64
     """The most rows of the matrix of pixels that a convolution of the float64 run multiplies at once.
 
@@ -817,6 +819,8 @@ class CheckPolicy:
 
     Safety limit.
     """
+    max_sized_run_bytes: int = 1 << 29
+    """The most memory in bytes that a run at additional sizes of dynamic dimensions may be expected to need. Safety limit."""
     max_sized_run_seconds: float = 0.5
     """The longest expected run at additional sizes of dynamic dimensions, in seconds. Not measured."""
     max_adversarial_run_seconds: float = 0.02

@@ -582,6 +582,34 @@ def test_sizes_at_which_the_runtime_dies_are_left_out() -> None:
     assert any("n=1" in name for name in found.inputs)
 
 
+@pytest.mark.parametrize("group", [1, 3])
+@pytest.mark.parametrize("kernel", [(3, 2), (5,), (2, 3, 1)])
+def test_a_convolution_in_blocks_of_rows_is_the_whole_convolution(kernel: tuple[int, ...], group: int) -> None:
+    rank = len(kernel)
+    attributes = {"strides": (2,) * rank, "dilations": (2,) * rank, "pads": (3,) * rank + (9,) * rank}
+    conv = helper.make_node("Conv", ["x", "w", "b"], ["y"], group=group, **attributes)
+    shape = (2, 3, 11, 7, 5)[: 2 + rank]
+    proto = model([conv], {"x": shape}, ["y"], {"w": weight(6, 3 // group, *kernel), "b": weight(6)})
+    feeds = {"x": weight(*shape)}
+    (whole,) = Reference(proto).run(feeds)
+    for elements in (1, 600):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("superopt.runtime.reference.CHECK", replace(CHECK, max_convolved_elements=elements))
+            (found,) = Reference(proto).run(feeds)
+        np.testing.assert_allclose(np.asarray(found), np.asarray(whole), rtol=1e-12, atol=1e-12)
+
+
+def test_sizes_at_which_a_run_needs_much_memory_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    per_element = CHECK.max_sized_run_bytes // 40
+    monkeypatch.setattr(TrialRuns, "require_runs", lambda _, feeds: per_element * sum(v.size for v in feeds.values()))
+    proto = onnx.parser.parse_model(OPEN)
+    found = check_candidate(proto, proto, Device(), sizes={"n": 3})
+    sized = {int(name.partition("n=")[2].rstrip(")")) for name in found.inputs if "n=" in name}
+    assert sized >= {0, 1, 2, 3, 4, 7, 8, 10}
+    assert max(sized) == 10
+    assert any(name.endswith("sizes at which the original needs too much memory") for name in found.left_out)
+
+
 JOINED = """
     <ir_version: 10, opset_import: ["" : 20]>
     agraph (float[m, 4] a, float[n, 2] b) => (float[k, 6] y)

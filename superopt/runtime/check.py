@@ -48,7 +48,7 @@ class Check:
         inputs: the names of the input sets on which the models were compared, such as `zero`.
         left_out: the names of the input sets on which the original fails or for which there was no time. If the original does
             not run at some sizes, one more entry states the number of these sizes. Another entry states the number of sizes at
-            which the original's outputs depend on memory that it does not write.
+            which the original's outputs depend on memory that it does not write, or at which a run needs too much memory.
         outputs: for each output, its name, the error of the original and the error of the candidate.
     """
 
@@ -298,7 +298,8 @@ class _Bench:
 
     `why` is the reason why no float64 run of the original is possible, or an empty text. `evaluated` is True after the first
     successful float64 run. From then on, a failure on some inputs does not prevent float64 runs on other inputs. `empty` lists
-    the inputs without elements that were tried, each with a name.
+    the inputs without elements that were tried, each with a name. `needed` contains the number of input elements and the memory
+    in bytes of each run in the child process.
     """
 
     def __init__(
@@ -318,6 +319,7 @@ class _Bench:
         self.runs: list[_Run] = []
         self.left_out: list[str] = []
         self.empty: list[tuple[str, Mapping[str, Array]]] = []
+        self.needed: list[tuple[int, int]] = []
 
     @property
     def _full(self) -> bool:
@@ -352,11 +354,11 @@ class _Bench:
 
         `start` gives sizes at which the original runs. If a choice of sizes leaves out a dimension, the dimension has its size
         from `start`, or from the run with the fewest input elements so far. The original is run at large sizes last, and only
-        if the times at smaller sizes predict a short run.
+        if the times at smaller sizes predict a short run. Sizes at which a run would need too much memory are left out.
         """
         names = dynamic_dimension_keys(self._hollow)
         start = {name: _known(start, name) for name in names}
-        anchor, past, failed = dict(start), list[tuple[float, float]](), 0
+        anchor, past, failed, large = dict(start), list[tuple[float, float]](), 0, 0
         own, passed = self._now() + CHECK.sizing_seconds, active_time() + 4 * CHECK.sizing_seconds
         waiting: list[tuple[float, int, dict[str, int]]] = []
         drawn = sizes_to_check(self._hollow, start, self.source.fixed_sizes)
@@ -373,12 +375,17 @@ class _Bench:
         def is_over() -> bool:
             return self._now() > own or active_time() > passed or self._full
 
+        if names:
+            with contextlib.suppress(InvalidModelError):
+                self._run_in_child(self.source.drawn(self.session.inputs, self.seed, start))
         for turn, changed in enumerate(itertools.islice(drawn, CHECK.max_sizes_tried)):
             sizes = {**anchor, **changed}
             amount = float(sum(np.prod(port.concrete(sizes), dtype=float) for port in self.session.inputs))
             if is_over():
                 break
-            if _expected(past, amount) > CHECK.max_sized_run_seconds:
+            if self._expected_bytes(amount) > CHECK.max_sized_run_bytes:
+                large += 1
+            elif _expected(past, amount) > CHECK.max_sized_run_seconds:
                 waiting.append((amount, turn, sizes))
             else:
                 run(sizes, amount, turn)
@@ -391,6 +398,26 @@ class _Bench:
                 run(sizes, amount, turn)
         if failed:
             self.left_out.append(f"{failed} sizes at which the original does not run")
+        if large:
+            self.left_out.append(f"{large} sizes at which the original needs too much memory")
+
+    def _run_in_child(self, feeds: Mapping[str, Array]) -> None:
+        """Run the original in a child process, and store the memory that the run has needed, if it is known.
+
+        Raises:
+            InvalidModelError: the original does not run.
+        """
+        needed = self.trials.require_runs(feeds)
+        if needed:
+            self.needed.append((sum(value.size for value in feeds.values()), needed))
+
+    def _expected_bytes(self, amount: float) -> float:
+        """Return the expected memory in bytes of a run on inputs with `amount` elements.
+
+        The memory is extrapolated from the largest earlier run with at most `amount` elements, or is 0 if there is no such run.
+        """
+        count, needed = max((known for known in self.needed if 0 < known[0] <= amount), default=(1, 0))
+        return needed * amount / count
 
     def _run_at(self, sizes: Mapping[str, int], turn: int, *, adversarial: bool) -> float:
         """Run the original on random inputs at these sizes, and return the time of one run in seconds.
@@ -404,7 +431,7 @@ class _Bench:
         feeds = self.source.drawn(self.session.inputs, self.seed + turn, sizes)
         if any(value.size == 0 for value in feeds.values()):
             self.empty.append((f"random ({called})", feeds))
-        self.trials.require_runs(feeds)
+        self._run_in_child(feeds)
         began = self._now()
         run = self._ran(f"random ({called})", feeds, ordinary=True, exactly=False)
         seconds = (self._now() - began) / 2

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -442,14 +443,32 @@ class Window:
         """Return the image with its pads filled with `value`."""
         return np.pad(image, [(0, 0), (0, 0), *self.pads], constant_values=value)
 
-    def taps(self, padded: Array) -> Iterator[tuple[tuple[int, ...], Array]]:
-        """Yield the index of each kernel element, with the pixels that this element meets at all positions of the kernel."""
+    def taps(self, padded: Array, places: Sequence[int] = ()) -> Iterator[tuple[tuple[int, ...], Array]]:
+        """Yield the index of each kernel element, with the pixels that this element meets at all positions of the kernel.
+
+        If `places` is given, the kernel has these numbers of positions along the axes.
+        """
         for tap in itertools.product(*map(range, self.kernel)):
             cuts = tuple(
                 slice(t * d, t * d + (n - 1) * s + 1, s)
-                for t, d, s, n in zip(tap, self.dilations, self.strides, self.places, strict=True)
+                for t, d, s, n in zip(tap, self.dilations, self.strides, places or self.places, strict=True)
             )
             yield tap, padded[:, :, *cuts]
+
+    def blocks(self, image: Array, rows: int) -> Iterator[tuple[slice, Iterator[tuple[tuple[int, ...], Array]]]]:
+        """Yield blocks of at most `rows` positions along the first axis, each with the taps (see `taps`) at these positions.
+
+        Only the pixels that a block reads are padded with zeros.
+        """
+        (before, _), *others = self.pads
+        size, step, span = image.shape[2], self.strides[0], (self.kernel[0] - 1) * self.dilations[0] + 1
+        for first in range(0, self.places[0], rows):
+            last = min(first + rows, self.places[0])
+            low, high = first * step - before, (last - 1) * step + span - before
+            part = image[:, :, min(max(low, 0), size) : min(max(high, 0), size)]
+            above = min(max(-low, 0), high - low)
+            pads = [(0, 0), (0, 0), (above, high - low - above - part.shape[2]), *others]
+            yield slice(first, last), self.taps(np.pad(part, pads), (last - first, *self.places[1:]))
 
 
 _TILE = 5
@@ -458,6 +477,8 @@ _TILE = 5
 
 class Conv(OpRun):
     """Convolution (ONNX Conv), computed by matrix products. Each product covers several kernel elements of a group.
+
+    A large image is computed in blocks of rows.
 
     A tile is a block of pixels that Winograd's algorithm computes together. If `tiles` is True, an output is NaN if its tile
     contains an infinity or NaN. Winograd's algorithm gives NaN for such outputs, and so does a kernel that is enlarged by
@@ -483,20 +504,25 @@ class Conv(OpRun):
         window = Window(x.shape[2:], w.shape[2:], **attributes)
         features, depth = w.shape[:2]
         kernel = w.reshape(group, features // group, depth, *w.shape[2:])
-        result = np.zeros((x.shape[0], group, features // group, int(np.prod(window.places))), x.dtype)
-        taps = window.taps(window.padded(x, 0.0))
-        if depth == 1 and features == group:
-            for tap, pixels in taps:
-                result += kernel[(slice(None),) * 3 + tap] * pixels.reshape(x.shape[0], group, 1, -1)
-        else:
-            at_once = max(1, CHECK.max_patch_rows // depth)
-            while some := [*itertools.islice(taps, at_once)]:
-                weight = np.stack([kernel[(slice(None),) * 3 + tap] for tap, _ in some], axis=-1)
-                columns = np.stack([p.reshape(x.shape[0], group, depth, -1) for _, p in some], axis=-2)
-                shape = (x.shape[0], group, depth * len(some), -1)
-                result += weight.reshape(group, features // group, -1) @ columns.reshape(shape)
-        result = result.reshape(x.shape[0], features, *window.places)
-        return result if b is None else result + b.reshape(-1, *(1,) * len(window.places))
+        at_once = max(1, CHECK.max_patch_rows // depth)
+        row = x.shape[0] * (features + group * depth * at_once) * math.prod(window.places[1:])
+        result = np.empty((x.shape[0], features, *window.places), x.dtype)
+        for rows, taps in window.blocks(x, max(1, CHECK.max_convolved_elements // max(row, 1))):
+            block = result[:, :, rows]
+            total = np.zeros((x.shape[0], group, features // group, math.prod(block.shape[2:])), x.dtype)
+            if depth == 1 and features == group:
+                for tap, pixels in taps:
+                    total += kernel[(slice(None),) * 3 + tap] * pixels.reshape(x.shape[0], group, 1, -1)
+            else:
+                while some := [*itertools.islice(taps, at_once)]:
+                    weight = np.stack([kernel[(slice(None),) * 3 + tap] for tap, _ in some], axis=-1)
+                    columns = np.stack([p.reshape(x.shape[0], group, depth, -1) for _, p in some], axis=-2)
+                    shape = (x.shape[0], group, depth * len(some), -1)
+                    total += weight.reshape(group, features // group, -1) @ columns.reshape(shape)
+            block[...] = total.reshape(block.shape)
+            if b is not None:
+                block += b.reshape(-1, *(1,) * len(window.places))
+        return result
 
 
 class MaxPool(OpRun):

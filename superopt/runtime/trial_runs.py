@@ -35,13 +35,15 @@ class TrialSession:
         self.inputs: tuple[Port, ...] = tuple(port_of(*port) for port in self._session.inputs)
         self.peak_bytes = 0
 
-    def run(self, feeds: Mapping[str, Array]) -> None:
-        """Run the model once.
+    def run(self, feeds: Mapping[str, Array]) -> int:
+        """Run the model once, and return the memory in bytes that the run has needed, or 0 if it is not known.
 
         Raises:
             InvalidModelError, RuntimeDiedError, TimeoutError: As `Child.load`.
         """
-        self.peak_bytes = max(self.peak_bytes, self._session.run(feeds))
+        needed = self._session.run(feeds)
+        self.peak_bytes = max(self.peak_bytes, needed)
+        return needed
 
     def is_repeatable(self, feeds: Mapping[str, Array]) -> bool:
         """Run the model twice, and return False if the outputs depend on memory that the model does not write.
@@ -69,26 +71,27 @@ class TrialRuns:
         self._session: TrialSession | None = None
         self._possible = device.provider == "cpu" and 2 * stored_bytes(model) <= COMPARISON.max_resident_bytes
 
-    def require_runs(self, feeds: Mapping[str, Array]) -> None:
-        """Run the model once in a child process.
+    def require_runs(self, feeds: Mapping[str, Array]) -> int:
+        """Run the model once in a child process, and return the memory in bytes that the run has needed, or 0 if not known.
 
         Raises:
             InvalidModelError: ONNX Runtime raises an error, crashes, or does not end in time.
         """
         if not self._possible:
-            return
+            return 0
         try:
             if self._session is None:
                 with child() as process:
                     self._session = TrialSession(process, self._model, self._device, optimized=self._optimized)
                 self._possible = all(port.kind == "" and port.dtype != BFLOAT16 for port in self._session.inputs)
             if self._possible:
-                self._session.run(feeds)
+                return self._session.run(feeds)
         except (RuntimeDiedError, TimeoutError) as error:
             self._session = None
             raise InvalidModelError(str(error)) from error
         except OSError:
             self._possible = False
+        return 0
 
     def is_repeatable(self, feeds: Mapping[str, Array]) -> bool:
         """Return False if the outputs on `feeds` depend on memory that the model does not write.
