@@ -119,6 +119,20 @@ def test_reference_normalizes_by_the_stored_statistics_at_old_opsets() -> None:
     assert np.allclose(exact, own, atol=1e-5)
 
 
+def test_reference_fills_tensors_with_zeros_of_float64_by_default() -> None:
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("ConstantOfShape", ["shape"], ["zeros"]),
+        helper.make_node("ScatterElements", ["zeros", "places", "x"], ["added"], axis=0, reduction="add"),
+        helper.make_node("Add", ["added", "x"], ["y"]),
+    ]
+    proto = model(nodes, {"x": (2, 3)}, ["y"], {"places": np.array([[1, 0, 1], [1, 1, 0]])})
+    x = weight(2, 3)
+    exact, own = map(np.asarray, (*Reference(proto).run({"x": x}), *Session(proto, CPU).run({"x": x})))
+    assert exact.dtype == np.float64
+    assert np.allclose(exact, own, atol=1e-6)
+
+
 def test_rounding_leaves_whole_exponents() -> None:
     proto = model([helper.make_node("Pow", ["x", "three"], ["y"])], {"x": (50,)}, ["y"], {"three": np.array(3, np.float32)})
     x = -np.ones(50, np.float32)

@@ -387,6 +387,8 @@ def _widen_nodes(nodes: Sequence[NodeProto], folder: Path) -> None:
             elif node.op_type == "Constant" and attribute.name in ("value_float", "value_floats"):
                 value = np.array(helper.get_attribute_value(attribute), np.float64)
                 attribute.CopyFrom(helper.make_attribute("value", numpy_helper.from_array(value)))
+        if node.op_type == "ConstantOfShape" and not node.attribute:  # its default value is a float32
+            node.attribute.append(helper.make_attribute("value", numpy_helper.from_array(np.zeros(1))))
 
 
 def _widen_tensor(tensor: TensorProto, folder: Path) -> None:
