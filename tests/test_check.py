@@ -600,7 +600,7 @@ def test_sizes_at_which_the_runtime_dies_are_left_out() -> None:
 @pytest.mark.parametrize("kernel", [(3, 2), (5,), (2, 3, 1)])
 def test_a_convolution_in_blocks_of_rows_is_the_whole_convolution(kernel: tuple[int, ...], group: int) -> None:
     rank = len(kernel)
-    attributes = {"strides": (2,) * rank, "dilations": (2,) * rank, "pads": (3,) * rank + (9,) * rank}
+    attributes: dict[str, Any] = {"strides": (2,) * rank, "dilations": (2,) * rank, "pads": (3,) * rank + (9,) * rank}
     conv = helper.make_node("Conv", ["x", "w", "b"], ["y"], group=group, **attributes)
     shape = (2, 3, 11, 7, 5)[: 2 + rank]
     proto = model([conv], {"x": shape}, ["y"], {"w": weight(6, 3 // group, *kernel), "b": weight(6)})
