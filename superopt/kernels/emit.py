@@ -162,17 +162,19 @@ def _emit_invariants(code: _Code, value: Value) -> None:
 
 def _reductions(value: Value) -> list[Value]:
     """Return the reductions in the value that are not inside another reduction."""
-    found: dict[int, Value] = {}
-
-    def visit(one: Value) -> None:
+    found: list[Value] = []
+    seen: set[int] = set()
+    stack = [value]
+    while stack:
+        one = stack.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
         if one.is_reduction:
-            found.setdefault(id(one), one)
+            found.append(one)
         else:
-            for a in one.args:
-                visit(a)
-
-    visit(value)
-    return list(found.values())
+            stack += reversed(one.args)
+    return found
 
 
 def _flat(reduction: Value) -> tuple[list[LoopIndex], Value]:

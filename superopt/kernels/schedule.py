@@ -286,7 +286,7 @@ def _reading_of(term: Term) -> _Reading:
         operands = [tracing.stored(b) for b in buffers]
         value = (_function(term, operands[0]) if term.op in FUNCTIONS else interpret(term, operands))[position]
     found = list(value.within())
-    count = _size(term) * max((_iterations(v) for v in found), default=1)
+    count = _size(term) * _reduced_count(value)
     offsets = [{v.data[1] for v in found if v.kind == "read" and v.data[0] is b} for b in buffers]
     last = next((loop for loop in reversed(_axes(term)) if loop.extent > 1), None)
     rows = tuple(
@@ -302,7 +302,7 @@ def _function(term: Term, operand: notation.Tensor) -> notation.Tensor:
 
 def iterations(nest: Nest) -> int:
     """Return the number of times that the innermost code of the nest runs."""
-    return nest.target.size * max((_iterations(v) for v in nest.value.within()), default=1)
+    return nest.target.size * _reduced_count(nest.value)
 
 
 def _is_row(offset: IndexExpression, last: LoopIndex) -> bool:
@@ -310,9 +310,13 @@ def _is_row(offset: IndexExpression, last: LoopIndex) -> bool:
     return dict(offset.terms).get(last) == 1 or offset.step(last) == 1
 
 
-def _iterations(value: Value) -> int:
-    inner = max((_iterations(a) for a in value.args), default=1)
-    return inner * value.data.extent if value.is_reduction else inner
+def _reduced_count(value: Value) -> int:
+    """Return the largest number of iterations of nested reductions in the value."""
+    counts: dict[int, int] = {}
+    for one in value.within():
+        inner = max((counts[id(a)] for a in one.args), default=1)
+        counts[id(one)] = inner * one.data.extent if one.is_reduction else inner
+    return counts[id(value)]
 
 
 def _position(flat: IndexExpression, shape: Sequence[int]) -> tuple[IndexExpression, ...]:
