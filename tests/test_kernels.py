@@ -87,6 +87,7 @@ def test_each_operator_equals_its_definition_over_a_field(tmp_path: Path) -> Non
     assert differences(cases, SMALL, tmp_path) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", [SMALL, WIDE])
 def test_tiles_rests_and_panels_of_products_are_exact(target: Target, tmp_path: Path) -> None:
     terms = []
