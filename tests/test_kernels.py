@@ -235,6 +235,30 @@ def test_a_model_with_kernels_runs_with_and_without_its_library(tmp_path: Path) 
     assert np.array_equal(with_other.run(feeds)[0], plain)
 
 
+def with_library(proto: onnx.ModelProto, folder: Path) -> tuple[onnx.ModelProto, Device]:
+    """The model with kernels for all groups of its nodes, and the device with the kernels' library."""
+    original = as_model(proto)
+    replaced = with_kernels(original, list(kernel_groups(Chart(original), native_target(), 1 << 40)), native_target())
+    build(replaced.source, folder / "k.so", native_target())
+    return as_proto(replaced.model), Device(libraries=(str(folder / "k.so"),))
+
+
+def test_omitted_outputs_do_not_join_a_group(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("LayerNormalization", ["x", "s"], ["n", ""]),
+        helper.make_node("Mul", ["n", "n"], ["y"]),
+        helper.make_node("Dropout", ["x"], ["d", ""]),
+        helper.make_node("Sin", ["d"], ["z"]),
+    ]
+    proto = model(nodes, {"x": (3, 24)}, {"y": (3, 24), "z": (3, 24)}, [weight("s", 24)])
+    changed, device = with_library(proto, tmp_path)
+    assert {n.op_type for n in changed.graph.node} == {"island_0", "Dropout", "Sin"}
+    feeds = {"x": np.random.default_rng(1).standard_normal((3, 24)).astype(np.float32)}
+    wanted = Session(proto.SerializeToString(), Device()).run(feeds)
+    for some, other in zip(Session(changed.SerializeToString(), device).run(feeds), wanted, strict=True):
+        np.testing.assert_allclose(some, other, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.slow
 def test_optimize_writes_a_library_and_its_source(tmp_path: Path) -> None:
     result = superopt.optimize(small_model(), kernels=True, budget=1, threads=1, cache=tmp_path / "cache")

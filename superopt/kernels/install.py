@@ -82,7 +82,7 @@ class _Call:
 
     @classmethod
     def of(cls, model: Model, island: Island, program: KernelProgram, values: Mapping[str, ir.Value], name: str) -> _Call:
-        made = {v.name for node in island.nodes for v in node.outputs}
+        made = {v.name for node in island.nodes for v in node.outputs if v.name}
         nodes = tuple(node for node in model.graph if any(v.name in made for v in node.outputs))
         weights = _weights(program.weights, values)
         inputs = [values[x] for x in program.inputs]
