@@ -259,6 +259,21 @@ def test_omitted_outputs_do_not_join_a_group(tmp_path: Path) -> None:
         np.testing.assert_allclose(some, other, rtol=1e-5, atol=1e-6)
 
 
+def test_stored_weights_get_names_that_the_model_does_not_use(tmp_path: Path) -> None:
+    taken = [f"superopt.island_0.{i}" for i in range(3)]
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], [taken[0]]),
+        helper.make_node("Add", [taken[0], taken[1]], ["y"]),
+        helper.make_node("Sin", ["y"], [taken[2]]),
+    ]
+    proto = model(nodes, {"x": (3, 24)}, {taken[2]: (3, 128)}, [weight("w", 24, 128), weight(taken[1], 128)])
+    changed, device = with_library(proto, tmp_path)
+    feeds = {"x": np.random.default_rng(1).standard_normal((3, 24)).astype(np.float32)}
+    (wanted,) = Session(proto.SerializeToString(), Device()).run(feeds)
+    for one in (Device(), device):
+        np.testing.assert_allclose(Session(changed.SerializeToString(), one).run(feeds)[0], wanted, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.slow
 def test_optimize_writes_a_library_and_its_source(tmp_path: Path) -> None:
     result = superopt.optimize(small_model(), kernels=True, budget=1, threads=1, cache=tmp_path / "cache")

@@ -6,6 +6,7 @@ ONNX Runtime runs the kernel if its library is registered in the session, and th
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -89,7 +90,7 @@ class _Call:
         for position, term in enumerate(program.weights):
             stored = values.get(term.name) if term.is_variable else None
             if stored is None or stored.dtype != ir.DataType.FLOAT:
-                stored = _initializer(model, f"{name}.{position}", weights[term])
+                stored = _initializer(model, _new_name(f"superopt.{name}.{position}", values), weights[term])
             inputs.append(stored)
         inside = {v for node in nodes for v in node.outputs}
         read = dict.fromkeys(v for node in nodes for v in node.inputs if v is not None and v not in inside)
@@ -139,8 +140,14 @@ def _array(value: ir.Value) -> np.ndarray:
     return stored.numpy()
 
 
+def _new_name(name: str, values: Mapping[str, ir.Value]) -> str:
+    """Return the name, or the name with a number behind if a value of the model has it."""
+    names = itertools.chain([name], (f"{name}.{i}" for i in itertools.count(1)))
+    return next(one for one in names if one not in values)
+
+
 def _initializer(model: Model, name: str, array: np.ndarray) -> ir.Value:
-    tensor = ir.tensor(np.ascontiguousarray(array), name=f"superopt.{name}")
+    tensor = ir.tensor(np.ascontiguousarray(array), name=name)
     value = ir.Value(name=tensor.name, shape=ir.Shape(array.shape), type=ir.TensorType(ir.DataType.FLOAT), const_value=tensor)
     model.graph.register_initializer(value)
     return value
