@@ -194,7 +194,7 @@ class OutputError(SuperoptError):
 
 
 class CompilerError(SuperoptError):
-    """Compiled kernels were requested, and no C compiler is installed."""
+    """Compiled kernels were requested, and no C compiler is installed, or it does not work."""
 
     exit_code = 37
 

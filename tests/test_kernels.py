@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import os
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -300,6 +301,16 @@ def test_a_missing_compiler_is_an_error_before_the_search(monkeypatch: pytest.Mo
             superopt.optimize(small_model(), kernels=True)
     finally:
         library.compiler.cache_clear()
+
+
+def test_a_compiler_that_fails_is_an_error_before_the_search(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "gcc").write_text("#!/bin/sh\nexit 3\n")
+    (tmp_path / "gcc").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    library.compiler.cache_clear()
+    library.native_target.cache_clear()
+    with pytest.raises(CompilerError, match="a C compiler that works"):
+        superopt.optimize(small_model(), kernels=True)
 
 
 def test_kernels_need_a_cpu_and_measured_times(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from superopt.algebra.dim_binding import DimBinding
 from superopt.budget import duration_seconds
 from superopt.cost.prices import Prices, load_prices
 from superopt.flows.options import MOVES, Options
-from superopt.kernels.library import compiler
+from superopt.kernels.library import compiler, native_target
 from superopt.model.dimensions import size_combinations
 from superopt.policy import CHECK
 from superopt.rules.fp_flags import FpMode
@@ -92,6 +92,7 @@ class OptimizationSettings:
             raise ValueError("kernels=True requires the provider cpu and measured times")
         if self.kernels:
             compiler()
+            native_target()
         if self.fp not in {*FpMode}:
             raise ValueError(f"unknown floating-point mode {self.fp!r}: expected one of {', '.join(FpMode)}")
         prices = None if self.device_profile is None else load_prices(self.device_profile, self.provider)

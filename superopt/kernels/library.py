@@ -89,7 +89,11 @@ def flags_of(target: Target) -> tuple[str, ...]:
 
 @functools.cache
 def native_target() -> Target:
-    """Return the vectors of this machine's processor."""
+    """Return the vectors of this machine's processor.
+
+    Raises:
+        CompilerError: There is no C compiler that works.
+    """
     macros = _defined()
     if {"__AVX512F__", "__AVX512BW__", "__AVX512DQ__", "__AVX512VL__"} <= macros:
         return Target(16, 32)
@@ -97,9 +101,11 @@ def native_target() -> Target:
 
 
 def _defined() -> frozenset[str]:
-    done = subprocess.run(
-        [compiler(), "-march=native", "-dM", "-E", "-x", "c", "/dev/null"], check=True, capture_output=True, text=True
-    )
+    command = [compiler(), "-march=native", "-dM", "-E", "-x", "c", "/dev/null"]
+    try:
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise CompilerError(f"--kernels needs a C compiler that works: {first_line(error)}") from error
     return frozenset(line.split()[1] for line in done.stdout.splitlines() if line.startswith("#define"))
 
 
