@@ -6,6 +6,7 @@ import math
 import operator
 import os
 import random
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -273,6 +274,24 @@ def test_stored_weights_get_names_that_the_model_does_not_use(tmp_path: Path) ->
     (wanted,) = Session(proto.SerializeToString(), Device()).run(feeds)
     for one in (Device(), device):
         np.testing.assert_allclose(Session(changed.SerializeToString(), one).run(feeds)[0], wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the size of the process is read from /proc")
+def test_threads_that_end_free_their_scratch_memory(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Softmax", ["x"], ["s"], axis=0), helper.make_node("Softmax", ["s"], ["y"], axis=1)]
+    changed, device = with_library(model(nodes, {"x": (512, 512)}, {"y": (512, 512)}), tmp_path)
+    session = Session(changed.SerializeToString(), device)
+    feeds = {"x": np.ones((512, 512), np.float32)}
+
+    def size_after(count: int) -> int:
+        for _ in range(count):
+            thread = threading.Thread(target=session.run, args=(feeds,))
+            thread.start()
+            thread.join()
+        return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+    before = size_after(5)
+    assert size_after(60) - before < 30 * 512 * 512 * 4
 
 
 @pytest.mark.slow

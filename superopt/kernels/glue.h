@@ -1,6 +1,7 @@
 /* Registration of generated kernels with ONNX Runtime's C API. The declarations contain the parts of the API's structures that are
    used here; their positions are fixed by the API's promise that its structures only grow at the end. */
 
+#include <pthread.h>
 #include <stdlib.h>
 
 #define API_VERSION 17
@@ -82,7 +83,12 @@ static Status *create(const Operator *op, const Api *api, const void *info, void
 
 static void destroy(void *state) { free(state); }
 
-/* Each thread keeps its scratch memory, the largest that a kernel needed so far. */
+/* Each thread keeps its scratch memory, the largest that a kernel needed so far. The key frees the memory when the thread ends. */
+static pthread_key_t scratch_key;
+static int has_key;
+__attribute__((constructor)) static void make_key(void) { has_key = !pthread_key_create(&scratch_key, free); }
+__attribute__((destructor)) static void delete_key(void) { if (has_key) pthread_key_delete(scratch_key); }
+
 static number *scratch_of(size_t size) {
     static _Thread_local number *memory;
     static _Thread_local size_t reserved;
@@ -90,6 +96,7 @@ static number *scratch_of(size_t size) {
         free(memory);
         memory = aligned_alloc(64, (size * sizeof(number) + 63) / 64 * 64);
         reserved = memory ? size : 0;
+        if (has_key) pthread_setspecific(scratch_key, memory);
     }
     return memory;
 }

@@ -16,7 +16,7 @@ from superopt.kernels.emit import Target, function_of, scratch_offsets
 from superopt.kernels.loops import UnsupportedError
 from superopt.kernels.schedule import KernelProgram
 
-FLAGS = ("-O3", "-fPIC", "-shared", "-s", "-std=gnu11", "-fno-math-errno", "-fno-trapping-math", "-w", "-Wno-psabi")
+FLAGS = ("-O3", "-fPIC", "-shared", "-pthread", "-s", "-std=gnu11", "-fno-math-errno", "-fno-trapping-math", "-w", "-Wno-psabi")
 LEVELS = {16: "x86-64-v4", 8: "x86-64-v3"}
 """The levels of x86-64 processors, by the float32 lanes of their vectors. Other vectors are the default of the compiler."""
 
