@@ -18,6 +18,13 @@ AXIOMS = """
     as-sum-image: reduce_log_sum_exp(x, axes=(-2, -1)) == log(reduce_sum(exp(x), axes=(-2, -1)))  for x[2, 3, 4]
 """
 
+KERNEL = """
+    log(reduce_sum(exp(x - expand(clip(reduce_max(x, axes=axes), low=-3.4028234663852886e38, high=3.4028234663852886e38),
+    shape=x.shape, axes=others(x, axes))), axes=axes))
+    + clip(reduce_max(x, axes=axes), low=-3.4028234663852886e38, high=3.4028234663852886e38)
+"""
+"""Kernels subtract the maximum first, where it is finite."""
+
 
 def reduce_log_sum_exp(x: Tensor, *, axes: Axes) -> Tensor:
     return reduced(x, axes, total, lambda value: call("exp", value), lambda value: call("log", value))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import math
 import operator
 import os
@@ -147,6 +148,16 @@ def test_comparisons_keep_nan(tmp_path: Path) -> None:
     lib = compiled([program for _, program in cases], SMALL, tmp_path, ())
     results = [ran(lib, i, program, values, field=False)[0] for i, (_, program) in enumerate(cases)]
     assert [np.isnan(r).tolist() for r in results] == [[True, True, True], [True, True, True], [True, False, False]]
+
+
+@pytest.mark.parametrize("axes", ["(-1,)", "(-2,)", "(-2, -1)"])
+def test_logarithms_of_sums_of_large_exponentials_are_finite(axes: str, tmp_path: Path) -> None:
+    rows = [[1e3, 999, -1e30], [-1e3, -1e3, -1e4], [-np.inf, -np.inf, -np.inf], [3e38, 1, 2]]
+    values = np.array(rows, np.float32)
+    ((_, program),) = programs_of(terms_of(f"reduce_log_sum_exp(x, axes={axes})", x=values.shape), SMALL)
+    (got,) = ran(compiled([program], SMALL, tmp_path, ()), 0, program, {"x": values}, field=False)
+    kept = ast.literal_eval(axes)
+    np.testing.assert_allclose(got, np.logaddexp.reduce(values.astype(np.float64), axis=kept), rtol=1e-6)
 
 
 # ---------------------------------------------------------------- index expressions

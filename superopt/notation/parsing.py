@@ -202,7 +202,7 @@ def _extents(node: ast.expr, scope: Scope) -> tuple[Extent, ...]:
             return cast(tuple[Extent, ...], scope.numbers[name])
         case ast.Call(ast.Name("others"), [value, *axes]):
             rank = _term(value, scope).rank
-            named = [_axis(a, rank, scope) for a in axes]
+            named = [axis for a in axes for axis in _axes(a, rank, scope)]
             return tuple(a for a in range(-rank, 0) if a not in named)
         case ast.Subscript(ast.Attribute(value, "shape"), ast.Call() as axes):
             shape = _term(value, scope).shape
@@ -211,6 +211,11 @@ def _extents(node: ast.expr, scope: Scope) -> tuple[Extent, ...]:
             return tuple(size(Sym(f"{name}{position}")) for position in range(scope.variables[name].rank))
         case _:
             raise _fail(node, "not a tuple of sizes")
+
+
+def _axes(node: ast.expr, rank: int, scope: Scope) -> tuple[Extent, ...]:
+    listed = isinstance(node, ast.Name) and isinstance(scope.numbers.get(node.id), tuple)
+    return _extents(node, scope) if listed else (_axis(node, rank, scope),)
 
 
 def _axis(node: ast.expr, rank: int, scope: Scope) -> int:
