@@ -33,6 +33,7 @@ from superopt.model.islands import Chart
 from superopt.model.load import as_model, as_proto
 from superopt.notation.parsing import parse
 from superopt.protobuf.kernels import without_kernels
+from superopt.report.statements import library_step
 from superopt.runtime.session import Device, Session
 from tests.kernel_cases import FIELD, SMALL, compiled, defined, ran, random_arrays, sanitized
 from tests.models import model, weight
@@ -321,6 +322,12 @@ def test_optimize_writes_a_library_and_its_source(tmp_path: Path) -> None:
         (got,) = Session(tmp_path / "out.onnx", device).run(feeds)
         (wanted,) = Session(small_model().SerializeToString(), Device()).run(feeds)
         np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-7)
+
+
+def test_the_report_names_the_library_with_its_folder() -> None:
+    assert library_step("out.kernels.so").endswith("('./out.kernels.so')")
+    assert library_step("a folder/out.kernels.so").endswith("('a folder/out.kernels.so')")
+    assert ast.literal_eval(library_step("it's/k.so").partition("library")[2]) == "it's/k.so"
 
 
 def test_a_missing_compiler_is_an_error_before_the_search(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from pathlib import Path
 
 from superopt.policy import REPORT
 from superopt.report.number_texts import counted, ratio
@@ -81,8 +82,12 @@ def kernels(use: KernelUse) -> str:
 
 
 def library_step(library: str) -> str:
-    """Return the sentence that says how to register the library of kernels."""
-    return f"register the kernels in each session: options.register_custom_ops_library('{library}')"
+    """Return the sentence that says how to register the library of kernels.
+
+    ONNX Runtime does not look for a name without a folder in the current folder.
+    """
+    path = f"./{library}" if Path(library).name == library else library
+    return f"register the kernels in each session: options.register_custom_ops_library({path!r})"
 
 
 def comparison_step(source: str, target: str) -> str:
