@@ -142,6 +142,17 @@ def test_functions_are_accurate_everywhere(name: str, function: Any, ulps: int, 
     assert term.op == name
 
 
+def test_an_attribute_can_be_nan(tmp_path: Path) -> None:
+    proto = model(
+        [helper.make_node("LeakyRelu", ["x"], ["a"], alpha=math.nan), helper.make_node("Tanh", ["a"], ["y"])],
+        {"x": (9,)},
+        {"y": (9,)},
+    )
+    changed, device = with_library(proto, tmp_path)
+    (got,) = Session(changed.SerializeToString(), device).run({"x": -np.ones(9, np.float32)})
+    assert np.isnan(got).all()
+
+
 def test_comparisons_keep_nan(tmp_path: Path) -> None:
     values = {"x": np.array([np.nan, 1, -np.inf], np.float32), "y": np.array([2, np.nan, np.nan], np.float32)}
     terms = terms_of("maximum(x, y)", "minimum(x, y)", "relu(x)", x=(3,), y=(3,))

@@ -471,6 +471,8 @@ def _arguments(value: Value) -> tuple[Value, ...]:
 
 
 def _number(value: float | Fraction) -> str:
+    if math.isnan(value):
+        return "NUMBER(NAN, 7)"
     if math.isinf(value):
         return "LOWEST" if value < 0 else "NUMBER(INFINITY, 5)"
     exact = Fraction(value)
