@@ -9,6 +9,7 @@ import os
 import random
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ from onnx import helper
 
 import superopt
 from superopt.algebra.terms import Term, variable
-from superopt.errors import CompilerError
+from superopt.cli.main import main
+from superopt.errors import CompilerError, TargetError
+from superopt.flows.optimized import KernelLibrary
 from superopt.flows.verify import verify
 from superopt.kernels import library
 from superopt.kernels.affine import IndexCondition, IndexExpression, LoopIndex, index
@@ -33,6 +36,7 @@ from superopt.model.islands import Chart
 from superopt.model.load import as_model, as_proto
 from superopt.notation.parsing import parse
 from superopt.protobuf.kernels import without_kernels
+from superopt.report.optimization import KernelUse
 from superopt.report.statements import library_step
 from superopt.runtime.session import Device, Session
 from tests.kernel_cases import FIELD, SMALL, compiled, defined, ran, random_arrays, sanitized
@@ -339,6 +343,27 @@ def test_the_report_names_the_library_with_its_folder() -> None:
     assert library_step("out.kernels.so").endswith("('./out.kernels.so')")
     assert library_step("a folder/out.kernels.so").endswith("('a folder/out.kernels.so')")
     assert ast.literal_eval(library_step("it's/k.so").partition("library")[2]) == "it's/k.so"
+
+
+def test_nothing_is_written_if_the_library_cannot_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    changed, _ = with_library(small_model(), tmp_path)
+    result = superopt.optimize(small_model(), budget=0.1, threads=1, cache=tmp_path / "cache")
+    use = KernelUse(1, 5, 0.1, 1.1, 1.2, 1.0)
+    made = replace(result, model=changed, library=KernelLibrary("source", b"library", use))
+    made.save(tmp_path / "out.onnx")
+    assert (tmp_path / "out.kernels.so").read_bytes() == b"library"
+    for name in ("out.kernels.so", "out.kernels.c"):
+        (tmp_path / name).unlink()
+        (tmp_path / name).mkdir()
+        (tmp_path / "out.onnx").write_bytes(b"old")
+        with pytest.raises(TargetError, match="folder"):
+            made.save(tmp_path / "out.onnx")
+        assert (tmp_path / "out.onnx").read_bytes() == b"old"
+        onnx.save(small_model(), tmp_path / "in.onnx")
+        assert main(["optimize", str(tmp_path / "in.onnx"), str(tmp_path / "out.onnx"), "--kernels"]) == TargetError.exit_code
+        assert "the path is a folder" in capsys.readouterr().err
+        (tmp_path / name).rmdir()
+        (tmp_path / name).write_bytes(b"old")
 
 
 def test_a_missing_compiler_is_an_error_before_the_search(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

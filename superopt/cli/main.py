@@ -208,18 +208,20 @@ def run_optimize(options: argparse.Namespace) -> int:
     require_model_file(options.source)
     if options.dry_run:
         return run_optimize_dry(options)
+    from superopt.flows.optimized import library_files
     from superopt.report.optimization_summary import summary, verdict
 
     reports = {"--json": options.json, "--certificate": options.certificate, "--html": options.html, "--svg": options.svg}
     reports |= {"--cache": options.cache}
+    built = dict(zip(("the library", "its source"), library_files(options.target), strict=True)) if options.kernels else {}
     read = {"--device-profile": options.device_profile, **argument_data_files("in.onnx", options.source)}
     read |= {f"--input {file}": file for file in options.inputs}
-    require_distinct({"out.onnx": options.target, **reports}, read)
-    require_distinct(reports, {"in.onnx": options.source, **argument_data_files("out.onnx", options.target)})
+    require_distinct({"out.onnx": options.target, **reports, **built}, read)
+    require_distinct({**reports, **built}, {"in.onnx": options.source, **argument_data_files("out.onnx", options.target)})
     for label, path in reports.items():
         if path is not None and is_output_data_file_name(options.target, path):
             raise TargetError(f"{path}: cannot write the {label} file: the data file of {options.target} has this name")
-    for path in filter(None, (options.target, options.json, options.certificate, options.html, options.svg)):
+    for path in filter(None, (options.target, options.json, options.certificate, options.html, options.svg, *built.values())):
         require_writable(path)
     asked = optimize_options(options)
     asked["stop"] = signals.stop

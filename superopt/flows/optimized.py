@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeAlias, TypeVar
 
-from superopt.files import write_bytes_atomically, write_text_atomically
+from superopt.files import require_writable, write_bytes_atomically, write_text_atomically
 from superopt.flows.certificate import Evidence
 from superopt.flows.report_fields import version_of
 from superopt.model.load import ExportedProgram, Loaded, Model, ModelProto, as_model, as_proto
@@ -39,19 +39,19 @@ class KernelLibrary:
     use: KernelUse
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the library to `path`, and its C source beside it.
+        """Write the library beside the model at `path`, and its C source beside it.
 
         Raises:
             TargetError: A file cannot be written.
         """
-        file = Path(path)
-        write_text_atomically(self.source, file.with_suffix(".c"))
+        file, text = library_files(path)
+        write_text_atomically(self.source, text)
         write_bytes_atomically(self.content, file)
 
 
-def library_path(path: str | os.PathLike[str]) -> Path:
-    """Return the path of the library of kernels that is saved with the model at `path`."""
-    return Path(path).with_suffix(".kernels.so")
+def library_files(path: str | os.PathLike[str]) -> tuple[Path, Path]:
+    """Return the paths of the library of kernels and of its source that are saved with the model at `path`."""
+    return Path(path).with_suffix(".kernels.so"), Path(path).with_suffix(".kernels.c")
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,14 +139,17 @@ class Optimized(Generic[M_co]):
         `<stem>.kernels.c`. For programs that read the files, both files change in one step (docs/files.md).
 
         Raises:
-            TargetError: The model cannot be written. Existing files are not changed.
+            TargetError: A file cannot be written. If a path is not writable, existing files are not changed.
         """
+        if self.library is not None:
+            for file in library_files(path):
+                require_writable(file)
         if self.source is not None:
             copy(self.source, path)
         else:
             save(as_model(self.model), path, external=self.external)
         if self.library is not None:
-            self.library.save(library_path(path))
+            self.library.save(path)
 
 
 def result(
