@@ -1941,6 +1941,8 @@ class KernelPolicy:
     """The largest cost of an element, in additions, that is computed where it is read. Not measured."""
     min_kernel_gain_share: float = 0.01
     """The smallest gain over the model without kernels, as a share of its time, for which kernels are used. Not measured."""
+    max_compile_seconds: float = 120.0
+    """The seconds after which the C compiler is stopped. Safety limit."""
     max_group_kinds_count: int = 6
     """The most kinds of groups of nodes of which each is also tried alone. Safety limit."""
     max_node_iterations: tuple[int, ...] = (1 << 40, 1 << 22, 1 << 18)

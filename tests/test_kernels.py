@@ -23,6 +23,7 @@ from superopt.algebra.terms import Term, variable
 from superopt.cli.main import main
 from superopt.errors import CompilerError, TargetError
 from superopt.flows.optimized import KernelLibrary
+from superopt.flows.options import Options
 from superopt.flows.verify import verify
 from superopt.kernels import library
 from superopt.kernels.affine import IndexCondition, IndexExpression, LoopIndex, index
@@ -394,3 +395,23 @@ def test_kernels_need_a_cpu_and_measured_times(tmp_path: Path) -> None:
 def test_an_output_that_is_an_input_has_no_kernel() -> None:
     with pytest.raises(UnsupportedError):
         program_of({"y": parse("x", {"x": variable("x", (3,))})[0]}, 8)
+
+
+@pytest.mark.slow
+def test_a_model_with_kernels_is_optimized_like_its_nodes(tmp_path: Path) -> None:
+    options: Options = {"kernels": True, "budget": 1, "threads": 1, "cache": tmp_path / "cache"}
+    first = superopt.optimize(small_model(), **options)
+    second = superopt.optimize(first.model, **options)
+    assert second.report.kernels is not None
+    assert second.report.kernels.low > 1
+
+
+@pytest.mark.slow
+def test_weights_that_are_inputs_stay_so(tmp_path: Path) -> None:
+    proto = small_model()
+    proto.ir_version = 3
+    info = helper.make_tensor_value_info
+    proto.graph.input.extend(info(w.name, w.data_type, w.dims) for w in proto.graph.initializer)
+    result = superopt.optimize(proto, kernels=True, budget=1, threads=1, cache=tmp_path / "cache")
+    assert result.report.kernels is None
+    assert result.model.ir_version == 3

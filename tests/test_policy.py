@@ -22,6 +22,7 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
     "mathematics: primes, permutations, exponents, quantiles, the weights of a termination measure": {
         "algebra/exact": "CHAIN BASE",
         "kernels/emit": "ALIGNMENT PRIME",
+        "kernels/library": "LEVELS",
         "kernels/loops": "LARGEST_INDEX",
         "cost/prices": "_ONE_SIGMA",
         "proof/definitions/functions": "EXPONENTS",

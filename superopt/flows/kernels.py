@@ -15,9 +15,10 @@ from superopt.kernels.groups import Group, kernel_groups
 from superopt.kernels.install import with_kernels
 from superopt.kernels.library import build, digest_of, native_target
 from superopt.model.islands import Chart
-from superopt.model.load import Model
+from superopt.model.load import OVERRIDABLE_SINCE, Model
 from superopt.model.save import loadable
 from superopt.policy import KERNELS, OPTIMIZATION
+from superopt.protobuf.kernels import KERNEL_DOMAIN
 from superopt.report.optimization import KernelUse
 from superopt.runtime.multi_shape import SizeComparisons
 from superopt.search.judging import CandidateJudge, ModelCandidate, ModelOutcome
@@ -57,12 +58,15 @@ def add_kernels(prepared: PreparedModel, outcomes: list[ModelOutcome]) -> Kernel
     """Judge the fastest model with kernels. If it is accepted, add its outcome to `outcomes` and return its library.
 
     Kernels are tried in the rewritten model and in the original, because a rewrite that saves calls of ONNX Runtime's kernels
-    may cost more arithmetic than it is worth within a compiled kernel.
+    may cost more arithmetic than it is worth within a compiled kernel. Models before IR version 4 get no kernels: functions need
+    a newer version, in which the weights of these models would become optional inputs.
 
     Raises:
         CompilerError: There is no C compiler.
     """
     last = outcomes[-1]
+    if prepared.start.ir_version < OVERRIDABLE_SINCE:
+        return None
     with prepared.phases("kernels"):
         best = _best_candidate(prepared, last)
     if best is None or best.low <= 1 + KERNELS.min_kernel_gain_share:
@@ -121,7 +125,10 @@ def _faster(best: _Candidate | None, found: _Candidate | None) -> _Candidate | N
 
 
 def _judge(prepared: PreparedModel, library: Path) -> CandidateJudge:
-    return replace(prepared.candidate_judge, device=replace(prepared.device, libraries=(str(library),)))
+    """Return the judge with the library in its sessions. Calls of kernels that the original has already are inlined."""
+    judge = replace(prepared.candidate_judge, device=replace(prepared.device, libraries=(str(library),)))
+    called = any(domain.startswith(KERNEL_DOMAIN) for domain, _, _ in prepared.loaded.model.functions)
+    return replace(judge, original=loadable(prepared.start, prepared.scratch)) if called else judge
 
 
 def _measured(

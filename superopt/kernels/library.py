@@ -15,6 +15,7 @@ from superopt.errors import CompilerError, first_line
 from superopt.kernels.emit import Target, function_of, scratch_offsets
 from superopt.kernels.loops import UnsupportedError
 from superopt.kernels.schedule import KernelProgram
+from superopt.policy import KERNELS
 
 FLAGS = ("-O3", "-fPIC", "-shared", "-pthread", "-s", "-std=gnu11", "-fno-math-errno", "-fno-trapping-math", "-w", "-Wno-psabi")
 LEVELS = {16: "x86-64-v4", 8: "x86-64-v3"}
@@ -103,8 +104,8 @@ def native_target() -> Target:
 def _defined() -> frozenset[str]:
     command = [compiler(), "-march=native", "-dM", "-E", "-x", "c", "/dev/null"]
     try:
-        done = subprocess.run(command, check=True, capture_output=True, text=True)
-    except (OSError, subprocess.CalledProcessError) as error:
+        done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=KERNELS.max_compile_seconds)
+    except (OSError, subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
         raise CompilerError(f"--kernels needs a C compiler that works: {first_line(error)}") from error
     return frozenset(line.split()[1] for line in done.stdout.splitlines() if line.startswith("#define"))
 
@@ -114,12 +115,15 @@ def build(source: str, path: Path, target: Target) -> None:
 
     Raises:
         CompilerError: There is no C compiler.
-        UnsupportedError: The compiler rejects the source.
+        UnsupportedError: The compiler rejects the source, or takes too long.
     """
     text = path.with_suffix(".c")
     text.write_text(source, encoding="utf-8")
     command = [compiler(), *flags_of(target), str(text), "-o", str(path), "-lm"]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    try:
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=KERNELS.max_compile_seconds)
+    except subprocess.TimeoutExpired as error:
+        raise UnsupportedError(first_line(error)) from error
     if done.returncode:
         raise UnsupportedError(f"the C compiler failed: {first_line(RuntimeError(done.stderr))}")
 

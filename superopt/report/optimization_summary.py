@@ -79,7 +79,8 @@ def _rows(report: Report, target: str, *, verbose: bool) -> Iterator[tuple[str, 
         if report.kernels is not None:
             yield "next", statements.library_step(str(Path(target).with_suffix(".kernels.so")))
         yield "next", statements.use_step(report.model, target).replace("`", "")
-        yield "next", statements.comparison_step(report.model, target).replace("`", "")
+        if report.kernels is None:
+            yield "next", statements.comparison_step(report.model, target).replace("`", "")
     if target and not report.accepted:
         yield "next", statements.keep_step(report.model).replace("`", "")
     yield from (("next", sentence) for sentence in report.hints)
