@@ -58,8 +58,8 @@ def add_kernels(prepared: PreparedModel, outcomes: list[ModelOutcome]) -> Kernel
     """Judge the fastest model with kernels. If it is accepted, add its outcome to `outcomes` and return its library.
 
     Kernels are tried in the rewritten model and in the original, because a rewrite that saves calls of ONNX Runtime's kernels
-    may cost more arithmetic than it is worth within a compiled kernel. Models before IR version 4 get no kernels: functions need
-    a newer version, in which the weights of these models would become optional inputs.
+    may cost more arithmetic than it is worth within a compiled kernel. Models before IR version 4 get no kernels: functions
+    need a newer version, in which the weights of these models would become optional inputs.
 
     Raises:
         CompilerError: There is no C compiler.
