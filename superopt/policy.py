@@ -1933,20 +1933,26 @@ class ReportPolicy:
 
 @dataclass(frozen=True)
 class KernelPolicy:
-    """Generated kernels."""
+    """Limits of generated kernels: the cost of recomputation, the required gain, and the sizes of loop nests."""
 
     max_recomputed_cost: float = 2.0
-    """The largest cost of computing an element anew, in additions, instead of storing and reading it. Not measured."""
+    """An intermediate result is stored if computing it at each read costs more than this number of additions per element.
+
+    The first computation of each element is not counted. Not measured.
+    """
     max_inlined_cost: float = 60.0
-    """The largest cost of an element, in additions, that is computed where it is read. Not measured."""
+    """An intermediate result is stored if one element costs more than this number of additions. Not measured."""
     min_kernel_gain_share: float = 0.01
-    """The smallest gain over the model without kernels, as a share of its time, for which kernels are used. Not measured."""
+    """Kernels are used if the lower bound of their speedup over the model without kernels exceeds 1 by more than this number.
+
+    Not measured.
+    """
     max_compile_seconds: float = 120.0
     """The seconds after which the C compiler is stopped. Safety limit."""
     max_group_kinds_count: int = 6
-    """The most kinds of groups of nodes of which each is also tried alone. Safety limit."""
+    """Each kind of group of nodes is also tried alone if there are at most this number of kinds. Safety limit."""
     max_node_iterations: tuple[int, ...] = (1 << 40, 1 << 22, 1 << 18)
-    """The most iterations of a node that becomes part of a kernel, in the order in which they are tried. Not measured."""
+    """The limits on the iterations of each loop nest of a kernel, in the order in which the limits are tried. Not measured."""
     max_scalar_iterations: int = 4096
     """The most iterations of a loop nest without vector code. Not measured."""
     default_function_cost: float = 10.0

@@ -50,16 +50,18 @@ class _Candidate:
 
     @property
     def use(self) -> KernelUse:
+        """The entry of the report. Its `without` is 1, as for a model that is not rewritten."""
         nodes = sum(len(group.island.nodes) for group in self.groups)
         return KernelUse(len(self.groups), nodes, self.compile_seconds, self.low, self.high, 1.0)
 
 
 def add_kernels(prepared: PreparedModel, outcomes: list[ModelOutcome]) -> KernelLibrary | None:
-    """Judge the fastest model with kernels. If it is accepted, add its outcome to `outcomes` and return its library.
+    """Judge the fastest model with kernels. If the model is accepted, add its outcome to `outcomes` and return its library.
 
-    Kernels are tried in the rewritten model and in the original, because a rewrite that saves calls of ONNX Runtime's kernels
-    may cost more arithmetic than it is worth within a compiled kernel. Models before IR version 4 get no kernels: functions
-    need a newer version, in which the weights of these models would become optional inputs.
+    Return None if there is no model with kernels, if its gain is too small, or if it is rejected. Kernels are tried in the
+    rewritten model and in the original. A rewrite that saves calls of ONNX Runtime's kernels may add arithmetic, and within a
+    compiled kernel there are no calls to save. Models before IR version 4 get no kernels: functions need a newer IR version,
+    and in such a version the weights of these models would become optional inputs.
 
     Raises:
         CompilerError: There is no C compiler.
@@ -105,7 +107,10 @@ def _best_candidate(prepared: PreparedModel, last: ModelOutcome) -> _Candidate |
 
 
 def _without_losing_kinds(prepared: PreparedModel, base: Model, best: _Candidate) -> _Candidate:
-    """Try each kind of group of the candidate alone, and then the kinds that gain together. Return the fastest candidate."""
+    """Try each kind of group alone, and then all kinds together that are faster alone. Return the fastest candidate.
+
+    Groups are of one kind if their C functions are equal. A candidate with one kind or too many kinds is returned unchanged.
+    """
     kinds: dict[str, list[Group]] = {}
     for group in best.groups:
         kinds.setdefault(function_of(group.program, "", native_target()), []).append(group)

@@ -26,9 +26,11 @@ class LoopIndex:
 
     @property
     def key(self) -> str:
+        """The name: a text that only this loop has in its nest."""
         return self.name
 
     def loops(self) -> frozenset[LoopIndex]:
+        """Return the set of this loop alone."""
         return frozenset({self})
 
     def text(self, names: Mapping[LoopIndex, str]) -> str:
@@ -45,15 +47,17 @@ class Quotient:
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """The smallest and the largest value."""
+        """A lower and an upper bound of the value. Both bounds are exact if the bounds of the dividend are exact."""
         low, high = self.of.bounds
         return low // self.by, high // self.by
 
     @property
     def key(self) -> str:
+        """A text that is the same for equal quotients only. In a sorted list, it stands behind the keys of loops."""
         return f"~({self.of.key})/{self.by}"
 
     def loops(self) -> frozenset[LoopIndex]:
+        """Return the loops on which the quotient depends."""
         return self.of.loops()
 
     def text(self, names: Mapping[LoopIndex, str]) -> str:
@@ -67,9 +71,11 @@ Atom: TypeAlias = "LoopIndex | Quotient"
 
 @dataclass(frozen=True, eq=False)
 class IndexExpression:
-    """A sum of loop indices and quotients, each times an integer, and an integer. The class supports `+ - * // %`, and
-    comparisons, which return a bool or an `IndexCondition`. `==` compares two expressions as texts, and an expression with an
-    integer as values.
+    """A sum of a constant integer and of loop indices and quotients, each times an integer.
+
+    The class supports `+` and `-`, `*` by an integer, and `//` and `%` by a positive integer. Comparisons by order return a
+    bool or an `IndexCondition`. `==` of two expressions is a bool: whether both have the same terms and the same constant. `==`
+    of an expression and an integer compares the values, as comparisons by order do.
     """
 
     terms: tuple[tuple[Atom, int], ...] = ()
@@ -102,7 +108,7 @@ class IndexExpression:
         return frozenset().union(*(atom.loops() for atom, _ in self.terms))
 
     def step(self, loop: LoopIndex) -> int | None:
-        """Return the difference between the values at neighbouring indices of the loop, or None if it is not constant."""
+        """Return the difference between the values at neighbouring indices of the loop, or None if a quotient depends on it."""
         if any(isinstance(atom, Quotient) and loop in atom.loops() for atom, _ in self.terms):
             return None
         return next((n for atom, n in self.terms if atom == loop), 0)
@@ -153,7 +159,7 @@ class IndexExpression:
     __rmul__ = __mul__
 
     def __floordiv__(self, by: int) -> IndexExpression:
-        """Return the floor of the quotient. Whatever the divisor divides is taken out of the quotient."""
+        """Return the floor of the quotient by a positive integer. Multiples of the divisor are divided exactly."""
         whole = IndexExpression(tuple((a, n // by) for a, n in self.terms if not n % by), self.constant // by)
         rest = IndexExpression(tuple((a, n) for a, n in self.terms if n % by), self.constant % by)
         low, high = rest.bounds

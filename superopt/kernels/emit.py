@@ -17,6 +17,7 @@ from superopt.kernels.loops import Buffer, Nest, Value
 from superopt.kernels.schedule import KernelProgram
 
 PRIME = 2**31 - 1
+"""The modulus of the field over which kernels are tested. `prelude.h` has the same number."""
 
 
 @dataclass(frozen=True)
@@ -28,14 +29,15 @@ class Target:
 
     @property
     def panel(self) -> int:
-        """The number of columns of a tile of a product."""
+        """The largest number of columns that a tile of a product has, and the number of columns of a panel of weights."""
         return self.lanes * (4 if self.registers >= 32 else 2)
 
 
 def function_of(program: KernelProgram, name: str, target: Target) -> str:
     """Return a C function `name(in, out, scratch)` that runs the program's nests.
 
-    `in` points to the inputs and then the weights, `out` to the outputs, and `scratch` to memory for `scratch_offsets`.
+    `in` has a pointer to each input and then to each weight, and `out` has a pointer to each output. `scratch` points to
+    memory for the number of elements that `scratch_offsets` returns. No two of these memories may overlap.
     """
     code = _Code(target)
     code.line(f"static void {name}(const number *const *in, number *const *out, number *scratch) {{")
@@ -54,13 +56,13 @@ def function_of(program: KernelProgram, name: str, target: Target) -> str:
 
 
 ALIGNMENT = 16
-"""Buffers begin at multiples of this number of elements."""
+"""Scratch buffers begin at multiples of this number of elements from the start of the scratch memory."""
 
 
 def scratch_offsets(program: KernelProgram) -> tuple[dict[Buffer, int], int]:
     """Return the offset of each scratch buffer, and the number of elements of the memory for all of them.
 
-    Two buffers share memory if the last nest that reads one of them is before the nest that writes the other.
+    Two buffers may share memory if the last nest that reads one of them runs before the nest that writes the other.
     """
     last = {b: i for i, nest in enumerate(program.nests) for b in nest.reads}
     placed: dict[Buffer, tuple[int, int, int]] = {}
@@ -115,10 +117,10 @@ class _Scope:
     """Where a value is computed.
 
     Attributes:
-        names: C texts of loop indices.
+        names: The C texts of loop indices. The text of any other loop index is its name.
         lanes: The loop whose next `count` indices are the lanes of a vector, or None for a scalar.
-        count: The number of lanes that count.
-        known: C texts of values that were computed before.
+        count: The number of lanes that are used. The other lanes of a vector have no meaning.
+        known: The C texts of the values that the code has already computed, by the ids of the values.
     """
 
     names: Mapping[LoopIndex, str]
@@ -203,7 +205,7 @@ def _lanes(nest: Nest, reductions: Sequence[Value], target: Target) -> LoopIndex
 
 
 def _is_direct(value: Value, loop: LoopIndex) -> bool:
-    """Return whether vectors of neighbouring indices of the loop need no gathering of single elements."""
+    """Return whether the value has no reduction, and its vectors along the loop can be computed without gathering elements."""
     for v in value.within():
         if v.kind == "read" and (v.data[1].step(loop) not in (0, 1) or (v.data[0].bits and loop in v.loops)):
             return False
@@ -260,7 +262,10 @@ def _row_loop(outer: Sequence[LoopIndex], reductions: Sequence[Value], lanes: Lo
 
 
 def _divisor(extent: int, most: int) -> int:
-    """Return the number of rows of a tile: the largest divisor of the extent, if it is not much smaller than `most`."""
+    """Return the number of rows of a tile: the largest divisor of the extent up to `most`.
+
+    If this divisor is less than half of `most`, return `most` or the extent, whichever is smaller.
+    """
     most = max(1, min(extent, most))
     best = max(n for n in range(1, most + 1) if extent % n == 0)
     return best if 2 * best > most else most
@@ -276,9 +281,10 @@ def _parts(extent: int, step: int) -> Iterator[tuple[int, int, int]]:
 
 
 def _columns(extent: int, vectors: int, w: int) -> Iterator[tuple[int, int, int, int]]:
-    """Yield the first index, the end, the number of vectors and the number of lanes that count.
+    """Yield the start and the end of a loop over tiles, the number of vectors of a tile, and the number of lanes that are used.
 
-    The last tile may overlap the tile before it, so that its vectors are whole.
+    The first loop is over the tiles of `vectors` vectors, and the second loop has a last, narrower tile. This tile may overlap
+    the tile before it, so that its vectors are whole.
     """
     if extent < w:
         yield 0, 1, 1, extent
@@ -373,7 +379,7 @@ def _emit_elements(code: _Code, nest: Nest, reductions: Sequence[Value], lanes: 
 def _vector(code: _Code, value: Value, scope: _Scope, shared: dict[object, str] | None = None) -> str:
     """Emit code for the value in all lanes, and return the C text of the vector.
 
-    `shared` has vectors by buffer and offset that other places of a tile have read in the same iteration.
+    `shared` contains the vectors that the code has already read for the tile in the same iteration, by their addresses.
     """
     if id(value) in scope.known:
         return scope.known[id(value)]

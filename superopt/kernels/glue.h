@@ -83,7 +83,8 @@ static Status *create(const Operator *op, const Api *api, const void *info, void
 
 static void destroy(void *state) { free(state); }
 
-/* Each thread keeps its scratch memory, the largest that a kernel needed so far. The key frees the memory when the thread ends. */
+/* Each thread keeps its scratch memory for later kernels, and replaces it if a kernel needs more. The key frees the memory
+   when the thread ends. */
 static pthread_key_t scratch_key;
 static int has_key;
 __attribute__((constructor)) static void make_key(void) { has_key = !pthread_key_create(&scratch_key, free); }

@@ -1,4 +1,4 @@
-"""The groups of nodes that become kernels: convex parts of islands for which the generator writes vector code."""
+"""The groups of nodes that become kernels: convex parts of islands whose long loop nests have vector code."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def kernel_program(island: Island, target: Target, most: int) -> KernelProgram:
 
 
 def kernel_groups(chart: Chart, target: Target, most: int) -> Iterator[Group]:
-    """Yield parts of the model's islands, and their loop nests. Parts of a single node are left out.
+    """Yield the parts of the model's islands that can become kernels, with their loop nests.
 
-    No nest has more than `most` iterations.
-
-    A node for which the generator cannot write code divides its island: the nodes that depend on it are in later parts.
+    A node for which the generator writes no kernel divides its island: the nodes that depend on this node are in later parts.
+    Parts of a single node are left out, and so are parts for which the generator writes no kernel as a whole. No nest has more
+    than `most` iterations.
     """
     known: dict[object, bool] = {}
     for island in chart.islands():

@@ -1,4 +1,4 @@
-"""Islands as single nodes: the nodes of an island move to a function of the model, and the function's call becomes one node.
+"""Islands as single nodes: the nodes of an island move to a function of the model, and one node calls the function.
 
 ONNX Runtime runs the kernel if its library is registered in the session, and the nodes of the function otherwise.
 """
@@ -71,7 +71,7 @@ class _Call:
         name: The name of the operator.
         nodes: The nodes of the island, in the model that is changed.
         inputs: The values that the kernel reads.
-        unused: Further values that the nodes of the function read.
+        unused: The values that the nodes of the function read and the kernel does not.
         outputs: The values that the island computes for others.
     """
 

@@ -19,7 +19,7 @@ from superopt.policy import KERNELS
 
 FLAGS = ("-O3", "-fPIC", "-shared", "-pthread", "-s", "-std=gnu11", "-fno-math-errno", "-fno-trapping-math", "-w", "-Wno-psabi")
 LEVELS = {16: "x86-64-v4", 8: "x86-64-v3"}
-"""The levels of x86-64 processors, by the float32 lanes of their vectors. Other vectors are the default of the compiler."""
+"""The levels of x86-64 processors, by the float32 lanes of their vectors. For other numbers of lanes, no level is given."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class LibraryKernel:
 
 
 def source_of(kernels: Sequence[LibraryKernel], domain: str, target: Target) -> str:
-    """Return the C source of a library that registers the kernels in a domain of ONNX Runtime."""
+    """Return the C source of a library that registers the kernels in a domain of ONNX Runtime. There is at least one kernel."""
     parts = [f"#define W {target.lanes}", text_of("prelude.h"), text_of("glue.h")]
     for kernel in kernels:
         program = kernel.program
@@ -66,6 +66,7 @@ def source_of(kernels: Sequence[LibraryKernel], domain: str, target: Target) -> 
 
 
 def text_of(name: str) -> str:
+    """Return the text of a C header of this package."""
     return resources.files("superopt.kernels").joinpath(name).read_text(encoding="utf-8")
 
 
@@ -111,7 +112,7 @@ def _defined() -> frozenset[str]:
 
 
 def build(source: str, path: Path, target: Target) -> None:
-    """Compile the source to a shared library for processors with these vectors.
+    """Compile the source to a shared library at `path`, for processors with these vectors. Write the source beside the library.
 
     Raises:
         CompilerError: There is no C compiler.

@@ -24,7 +24,11 @@ Position: TypeAlias = "IndexExpression | int"
 
 
 class UnsupportedError(ShapeError):
-    """The generator cannot write code for a definition, such as a lookup of an element at a computed position."""
+    """There is no kernel for an island.
+
+    Possible reasons are an operator, an element type or a size for which the generator cannot write code, such as a lookup at a
+    computed position. Other reasons are a loop nest that exceeds a limit, and C code that fails to compile.
+    """
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +47,7 @@ class Buffer:
 
     @property
     def size(self) -> int:
+        """The number of elements."""
         return math.prod(self.shape)
 
     def at(self, position: Sequence[Position]) -> IndexExpression:
@@ -54,14 +59,16 @@ class Buffer:
 
 
 class Value:
-    """A number that code computes: an element that is read, a constant, a function of values, a choice or a reduction.
+    """A number that code computes.
 
     Attributes:
-        kind: `read`, `number`, `index`, `select`, `sum`, `max`, `lookup`, or the name of a function. The arguments of a lookup
-            are an index and the value at this index of the loop `data`.
-        data: What the kind needs apart from values: `(buffer, offset)`, a number, an expression, a condition or a loop.
-        args: The values on which the function, choice or reduction depends.
-        loops: The loops on whose index the value depends.
+        kind: `read`, `number`, `index`, `select`, `sum`, `max`, `lookup`, or the name of a function.
+        data: For `read`, the buffer and the offset of the element. For `number`, the number. For `index`, the expression. For
+            `select`, the condition. For `sum`, `max` and `lookup`, the loop. For a function, None.
+        args: For `select`, the values if the condition is true and if it is false. For `sum` and `max`, the reduced value. For
+            `lookup`, the position along the loop, and the value to be computed at this position. For a function, its arguments.
+        loops: The loops on whose indices the value depends.
+        table: The values of the same trace, by their parts. `made` adds new values to the table.
     """
 
     __slots__ = ("args", "data", "kind", "loops", "table")
@@ -89,6 +96,7 @@ class Value:
 
     @property
     def is_reduction(self) -> bool:
+        """Whether the value is a sum or a maximum over a loop."""
         return self.kind in REDUCTIONS
 
     def within(self) -> Iterator[Value]:
@@ -107,11 +115,14 @@ class Value:
 
 REDUCTIONS = ("sum", "max")
 LARGEST_INDEX = 1 << 24
-"""The largest integer up to which float32 represents every integer."""
+"""float32 represents every integer from 0 to this number."""
 
 
 def made(table: dict[object, Value], kind: str, data: Any, *args: Value) -> Value:
-    """Return the value with these parts: an equal value of the table, or else a new one."""
+    """Return the value with these parts from the table. If the table has no such value, a new value is added to it.
+
+    The term for the smaller of two values, which index notation writes with `larger`, becomes the function `smaller`.
+    """
     smaller = _smaller(kind, args)
     if smaller is not None:
         return made(table, "smaller", None, *smaller)
@@ -122,7 +133,7 @@ def made(table: dict[object, Value], kind: str, data: Any, *args: Value) -> Valu
 
 
 def _smaller(kind: str, args: tuple[Value, ...]) -> tuple[Value, ...] | None:
-    """Return the operands of `index.smaller`, which is written with `larger`: 0 - larger(0 - a, 0 - b)."""
+    """Return `a` and `b` if the parts are those of 0 - larger(0 - a, 0 - b), as `index.smaller` writes it, or None."""
     if kind == "sub" and _is_zero(args[0]) and args[1].kind == "larger":
         parts = args[1].args
         if all(p.kind == "sub" and _is_zero(p.args[0]) for p in parts):
@@ -131,7 +142,10 @@ def _smaller(kind: str, args: tuple[Value, ...]) -> tuple[Value, ...] | None:
 
 
 def _looked_up(summand: Value, loop: LoopIndex) -> tuple[Value, Value] | None:
-    """Return the index and the value of a lookup that is written as a sum: value * zero((index - k) * (index - k + extent))."""
+    """Return the position and the value of a lookup, or None if the summand does not belong to a lookup.
+
+    A lookup is written as the sum over k of value * zero((position - k) * (position - k + extent)).
+    """
     if summand.kind != "mul" or summand.args[1].kind != "zero" or summand.args[1].args[0].kind != "mul":
         return None
     value, (difference, shifted) = summand.args[0], summand.args[1].args[0].args
@@ -172,16 +186,20 @@ class Tracing:
         return Tensor(buffer.shape, lambda *position: made(self.table, "read", (buffer, buffer.at(position))))
 
     def tensor(self, shape: tuple[Extent, ...], at: Callable[..., Value]) -> Tensor:
+        """Return the tensor whose element at a position is `at(*position)`."""
         return Tensor(shape, at)
 
     def require(self, condition: Cond, message: str) -> None:
+        """Raise `UnsupportedError` unless the condition is known to be true."""
         if condition is not True:
             raise UnsupportedError(message)
 
     def total(self, extent: Extent, body: Callable[[Position], Value]) -> Value:
+        """Return the sum of the body over a new loop, or a lookup if the sum is written as one."""
         return self._reduced("sum", extent, body)
 
     def maximum(self, extent: Extent, body: Callable[[Position], Value]) -> Value:
+        """Return the maximum of the body over a new loop."""
         return self._reduced("max", extent, body)
 
     def _reduced(self, kind: str, extent: Extent, body: Callable[[Position], Value]) -> Value:
@@ -192,17 +210,21 @@ class Tracing:
         return inside if loop.extent == 1 else made(self.table, kind, loop, inside)
 
     def select(self, condition: bool | IndexCondition, then: Value, other: Value) -> Value:
+        """Return a choice between the values, or the chosen value if the condition is known."""
         if isinstance(condition, IndexCondition):
             return made(self.table, "select", condition, then, other)
         return then if condition else other
 
     def picked(self, value: Value, extent: Extent, body: Callable[[Position], Value]) -> Value:
+        """Raise `UnsupportedError`: the generator has no code for positions that are computed by `floor` and `%`."""
         raise UnsupportedError("a lookup at a computed position")
 
     def call(self, function: str, *arguments: Value) -> Value:
+        """Return the function of the arguments."""
         return made(self.table, function, None, *arguments)
 
     def number(self, value: Any) -> Value:
+        """Return a number or an index expression as a value. Raise `UnsupportedError` for a number that depends on sizes."""
         if isinstance(value, IndexExpression):
             return made(self.table, "index", value)
         if not isinstance(value, int | float | Fraction):
@@ -210,9 +232,11 @@ class Tracing:
         return made(self.table, "number", value if isinstance(value, Fraction) else float(value))
 
     def entry(self, matrix: Callable[[], Any], row: Position, column: Position) -> Value:
+        """Raise `UnsupportedError`: the generator has no code for constant matrices."""
         raise UnsupportedError("an entry of a constant matrix")
 
     def lowest(self) -> Value:
+        """Return minus infinity, the maximum of no values."""
         return made(self.table, "number", -math.inf)
 
 

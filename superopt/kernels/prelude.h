@@ -1,7 +1,8 @@
 /* Arithmetic of generated kernels: vectors of W numbers, and the functions of index notation on them.
 
-   With FIELD, a number is a residue modulo the prime 2^31 - 1, and a nonlinear function is a hash. A kernel over this field can be
-   compared exactly with the definitions from which it was generated. */
+   With FIELD, a number is a residue modulo the prime 2^31 - 1. Functions such as exp are hashes, relu is the identity, and
+   comparisons compare residues. A kernel over this field can be compared exactly with the definitions from which it was
+   generated. */
 
 #include <math.h>
 #include <stdint.h>
@@ -95,7 +96,7 @@ INLINE V rsqrt_v(V x) { return 1 / sqrt_v(x); }
 INLINE V log_v(V x) { EACH(logf(x[l])); }
 INLINE V power_v(V a, V b) { EACH(powf(a[l], b[l])); }
 
-/* 2^n for integers n, as two factors, so that results below the smallest normal number and above the largest number are right. */
+/* 2^n for integers n from -126 to 127. exp multiplies by two such powers, to reach numbers outside this range. */
 INLINE V power_of_two(M n) { return (V)((n + 127) << 23); }
 
 INLINE V exp_v(V x) {
@@ -189,7 +190,7 @@ INLINE number reciprocal_s(number x) { return 1 / x; }
 SCALAR(exp) SCALAR(log) SCALAR(erf) SCALAR(rsqrt) SCALAR(sigmoid) SCALAR(tanh)
 SCALAR(relu) SCALAR(zero) SCALAR(positive)
 
-/* The lanes moved by n places, the last lanes to the front. n must be a literal number. */
+/* The lanes moved n places to the front, and the first n lanes to the end. n must be a literal number. */
 #define AT(i, n) (((i) + (n)) % W)
 #define FOUR(i, n) AT(i, n), AT(i + 1, n), AT(i + 2, n), AT(i + 3, n)
 #if W == 16

@@ -1,7 +1,8 @@
 """Schedules: which terms of an island get memory of their own, and the loop nests that compute these terms.
 
-A term without memory is computed anew wherever it is read. A reduction gets memory, unless one elementwise term reads it. A
-term that is read more often than it has elements gets memory too, if it costs more than a read.
+A term without memory is computed anew wherever it is read. A term with a reduction gets memory, unless a single term reads it,
+element by element and without a reduction of its own. Another term gets memory if one of its elements is costly, or if its
+elements are read so often that computing them anew costs more than reading them.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ from superopt.policy import KERNELS
 from superopt.speclib.composite import unfolded
 
 FUNCTIONS = frozenset({"sigmoid", "tanh"})
-"""Composite operators for which the generator has code of its own. Their definitions cancel in float32."""
+"""Composite operators for which the generator has code of its own. Their definitions lose digits by cancellation in float32."""
 
 CONVOLUTIONS = frozenset({"conv"})
 """Operators that read zeros outside their first operand, and have an attribute for the number of zeros on each side."""
 COSTLY = frozenset({"exp", "log", "erf", "sqrt", "rsqrt", "power", "reciprocal", *FUNCTIONS})
+"""Functions whose cost is `KernelPolicy.default_function_cost`. All other functions cost as much as an addition."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +54,8 @@ def program_of(outputs: Mapping[str, Term], panel: int) -> KernelProgram:
     """Return loop nests that compute the terms. `panel` is the number of columns of a product that one tile computes.
 
     Raises:
-        UnsupportedError: The generator cannot write code for an operator, or a size is not known.
+        UnsupportedError: The generator cannot write code for an operator, or a size is not known. Or an output is an input, a
+            weight or the same term as another output.
     """
     done: dict[Term, Term] = {}
     roots = tuple(expanded(root, done) for root in outputs.values())
@@ -69,7 +72,17 @@ def program_of(outputs: Mapping[str, Term], panel: int) -> KernelProgram:
 
 
 def expanded(root: Term, done: dict[Term, Term]) -> Term:
-    """Return the term with composite operators replaced by their definitions, as kernels compute them."""
+    """Return the term with composite operators replaced by the definitions that kernels compute.
+
+    Operators in `FUNCTIONS` are kept. A convolution with padding becomes a convolution of a padded image.
+
+    Args:
+        root: The term.
+        done: The terms that have already been expanded, with their results. New results are added.
+
+    Raises:
+        UnsupportedError: An operator is a recurrence.
+    """
     for term in subterms(root):
         if term in done:
             continue
@@ -138,7 +151,10 @@ class _Scheduling:
         self.readings: dict[Term, _Reading] = {}
 
     def _terms(self) -> list[Term]:
-        """Return the terms that nests compute, arguments first. A constant term without growth becomes a weight."""
+        """Return the terms that nests compute, arguments first, and add the weights to `weights`.
+
+        A term of weights becomes a weight itself if it is not larger than its largest argument.
+        """
         folded = set[Term]()
         for term in subterms(*self.outputs.values()):
             weights = term.constant and not term.is_variable and any(t.is_variable for t in subterms(term))
@@ -151,6 +167,7 @@ class _Scheduling:
         return [t for t in found if not t.is_variable]
 
     def program(self) -> KernelProgram:
+        """Return the nests, in the order of the terms that they compute, and the buffers that they read and write."""
         inputs = {t.name: Buffer(f"x{i}", t.sizes, t.position) for i, t in enumerate(self._variables())}
         outputs = {name: Buffer(f"y{i}", term.sizes) for i, (name, term) in enumerate(self.outputs.items())}
         by_term = {term: outputs[name] for name, term in self.outputs.items()}

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from onnx import FunctionProto, ModelProto, NodeProto
 
 KERNEL_DOMAIN = "superopt.kernels"
-"""The first part of the domains of calls. The second part is a digest of the library's source."""
+"""The start of the domain of each call. A dot and a digest of the kernels' source follow. The saved source has another digest,
+because it contains the whole domain.
+"""
 
 
 def without_kernels(model: ModelProto) -> ModelProto:
