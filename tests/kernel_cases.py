@@ -99,6 +99,7 @@ FIELD_FUNCTIONS: dict[str, Callable[..., Residue]] = {
     "power": _power,
     "positive": lambda v: Residue(v.array > 0),
     "zero": lambda v: Residue(v.array == 0),
+    "position": lambda v, n: Residue(v.array % n.array),
     "choose": lambda c, v, w: Residue(np.where(c.array != 0, v.array, w.array)),
 }
 

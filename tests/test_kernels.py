@@ -21,7 +21,7 @@ from onnx import helper
 import superopt
 from superopt.algebra.terms import Term, variable
 from superopt.cli.main import main
-from superopt.errors import CompilerError, TargetError
+from superopt.errors import CompilerError, InvalidModelError
 from superopt.flows.optimized import KernelLibrary
 from superopt.flows.options import Options
 from superopt.flows.verify import verify
@@ -415,3 +415,28 @@ def test_weights_that_are_inputs_stay_so(tmp_path: Path) -> None:
     result = superopt.optimize(proto, kernels=True, budget=1, threads=1, cache=tmp_path / "cache")
     assert result.report.kernels is None
     assert result.model.ir_version == 3
+
+
+@pytest.mark.parametrize("kind", [onnx.TensorProto.INT32, onnx.TensorProto.INT64])
+def test_rows_at_positions_of_run_time_are_looked_up(kind: int, tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Gather", ["table", "i"], ["rows"]),
+        helper.make_node("MatMul", ["rows", "w"], ["h"]),
+        helper.make_node("Relu", ["h"], ["y"]),
+    ]
+    info = helper.make_tensor_value_info
+    ports = [info("i", kind, [5])], [info("y", onnx.TensorProto.FLOAT, [5, 33])]
+    graph = helper.make_graph(nodes, "rows", *ports, [weight("table", 50, 20), weight("w", 20, 33)])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    original = as_model(proto)
+    groups = list(kernel_groups(Chart(original), native_target(), 1 << 40))
+    assert [len(group.island.nodes) for group in groups] == [3]
+    replaced = with_kernels(original, groups, native_target())
+    build(replaced.source, tmp_path / "k.so", native_target())
+    feeds = {"i": np.array([0, 49, -1, -50, 7], onnx.helper.tensor_dtype_to_np_dtype(kind))}
+    device = Device(libraries=(str(tmp_path / "k.so"),))
+    (fast,) = Session(as_proto(replaced.model).SerializeToString(), device).run(feeds)
+    (plain,) = Session(proto.SerializeToString(), Device()).run(feeds)
+    np.testing.assert_allclose(fast, plain, rtol=1e-5, atol=1e-5)
+    with pytest.raises(InvalidModelError, match="an index of a kernel is out of range"):
+        Session(as_proto(replaced.model).SerializeToString(), device).run({"i": feeds["i"] + 1})

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from superopt.kernels.affine import LoopIndex
-from superopt.kernels.loops import Buffer, Nest, Value
+from superopt.kernels.loops import LOOKUPS, Buffer, Nest, Value
 from superopt.kernels.schedule import KernelProgram
 
 PRIME = 2**31 - 1
@@ -209,7 +209,7 @@ def _is_direct(value: Value, loop: LoopIndex) -> bool:
     for v in value.within():
         if v.kind == "read" and (v.data[1].step(loop) not in (0, 1) or (v.data[0].bits and loop in v.loops)):
             return False
-        if (v.kind in ("select", "index") and loop in v.data.loops()) or (v.kind == "lookup" and loop in v.loops):
+        if (v.kind in ("select", "index") and loop in v.data.loops()) or (v.kind in LOOKUPS and loop in v.args[0].loops):
             return False
         if v.is_reduction:
             return False
@@ -404,7 +404,13 @@ def _vector(code: _Code, value: Value, scope: _Scope, shared: dict[object, str] 
         for head, branch in ((f"if ({value.data.text(scope.names)})", value.args[0]), ("else", value.args[1])):
             with code.block(head):
                 code.line(f"{name} = {_vector(code, branch, scope.inside())};")
-    elif value.kind in ("read", "select", "index", "lookup"):
+    elif value.kind in LOOKUPS and lanes not in value.args[0].loops:
+        name = code.name("v")
+        code.line(f"V {name} = {{0}};")
+        alone = _Scope(scope.names, None, 1, {})
+        with _looked_up(code, value, alone):
+            code.line(f"{name} = {_vector(code, value.args[1], scope.inside())};")
+    elif value.kind in ("read", "select", "index", *LOOKUPS):
         name = code.name("v")
         code.line(f"V {name} = {{0}};")
         with code.block(f"for (int l = 0; l < {scope.count}; l++)"):
@@ -414,6 +420,17 @@ def _vector(code: _Code, value: Value, scope: _Scope, shared: dict[object, str] 
         name = _named(code, "V", f"{_function_name(value)}_v({', '.join(args)})")
     scope.known[id(value)] = name
     return name
+
+
+@contextmanager
+def _looked_up(code: _Code, value: Value, scope: _Scope) -> Iterator[None]:
+    """Emit the index of a lookup, and open a block that runs if the index is in range."""
+    wanted, name = _scalar(code, value.args[0], scope), value.data.name
+    with code.block(""):
+        function = "place" if value.kind == "lookup" else "wrapped"
+        code.line(f"const long {name} = {function}({wanted}, {value.data.extent});")
+        with code.block(f"if ({name} >= 0)"):
+            yield
 
 
 def _scalar(code: _Code, value: Value, scope: _Scope, shared: dict[object, str] | None = None) -> str:
@@ -436,14 +453,11 @@ def _scalar(code: _Code, value: Value, scope: _Scope, shared: dict[object, str] 
         for head, branch in ((f"if ({value.data.text(scope.names)})", value.args[0]), ("else", value.args[1])):
             with code.block(head):
                 code.line(f"{name} = {_scalar(code, branch, scope.inside())};")
-    elif value.kind == "lookup":
-        wanted, body = value.args
+    elif value.kind in LOOKUPS:
         name = code.name("n")
         code.line(f"number {name} = 0;")
-        with code.block(""):
-            code.line(f"const long {value.data.name} = place({_scalar(code, wanted, scope, shared)}, {value.data.extent});")
-            with code.block(f"if ({value.data.name} >= 0)"):
-                code.line(f"{name} = {_scalar(code, body, scope.inside())};")
+        with _looked_up(code, value, scope):
+            code.line(f"{name} = {_scalar(code, value.args[1], scope.inside())};")
     elif value.is_reduction:
         loops, body = _flat(value)
         name = code.name("s")

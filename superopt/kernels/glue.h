@@ -139,7 +139,9 @@ static Status *compute(void *opaque, Context *context) {
     }
     number *scratch = scratch_of(kernel->scratch);
     if (kernel->scratch && !scratch) return CALL(api, CREATE_STATUS, int, const char *)(1, "superopt: no memory for a kernel");
+    out_of_range = 0;
     kernel->run(in, out, scratch);
+    if (out_of_range) return CALL(api, CREATE_STATUS, int, const char *)(2, "superopt: an index of a kernel is out of range");
     return NULL;
 }
 

@@ -26,8 +26,8 @@ Position: TypeAlias = "IndexExpression | int"
 class UnsupportedError(ShapeError):
     """There is no kernel for an island.
 
-    Possible reasons are an operator, an element type or a size for which the generator cannot write code, such as a lookup at a
-    computed position. Other reasons are a loop nest that exceeds a limit, and C code that fails to compile.
+    Possible reasons are an operator, an element type or a size for which the generator cannot write code, such as a
+    recurrence. Other reasons are a loop nest that exceeds a limit, and C code that fails to compile.
     """
 
 
@@ -62,9 +62,10 @@ class Value:
     """A number that code computes.
 
     Attributes:
-        kind: `read`, `number`, `index`, `select`, `sum`, `max`, `lookup`, or the name of a function.
+        kind: `read`, `number`, `index`, `select`, `sum`, `max`, `lookup`, `picked`, or the name of a
+            function.
         data: For `read`, the buffer and the offset of the element. For `number`, the number. For `index`, the expression. For
-            `select`, the condition. For `sum`, `max` and `lookup`, the loop. For a function, None.
+            `select`, the condition. For `sum`, `max`, `lookup` and `picked`, the loop. For a function, None.
         args: For `select`, the values if the condition is true and if it is false. For `sum` and `max`, the reduced value. For
             `lookup`, the position along the loop, and the value to be computed at this position. For a function, its arguments.
         loops: The loops on whose indices the value depends.
@@ -81,7 +82,7 @@ class Value:
             inside = data[1].loops()
         elif kind in ("index", "select"):
             inside |= data.loops()
-        elif kind in REDUCTIONS or kind == "lookup":
+        elif kind in (*REDUCTIONS, *LOOKUPS):
             inside -= {data}
         self.loops = inside
 
@@ -114,6 +115,8 @@ class Value:
 
 
 REDUCTIONS = ("sum", "max")
+LOOKUPS = ("lookup", "picked")
+"""Values at a computed index of a loop. A lookup is 0 for an index out of range. For `picked`, the index is taken modulo."""
 LARGEST_INDEX = 1 << 24
 """float32 represents every integer from 0 to this number."""
 
@@ -217,7 +220,11 @@ class Tracing:
 
     def picked(self, value: Value, extent: Extent, body: Callable[[Position], Value]) -> Value:
         """Raise `UnsupportedError`: the generator has no code for positions that are computed by `floor` and `%`."""
-        raise UnsupportedError("a lookup at a computed position")
+        loop = self.loop(_integer(extent))
+        if loop.extent > LARGEST_INDEX:
+            raise UnsupportedError("a lookup in a table with too many rows")
+        inside = body(index(loop))
+        return inside if loop.extent == 1 else made(self.table, "picked", loop, value, inside)
 
     def call(self, function: str, *arguments: Value) -> Value:
         """Return the function of the arguments."""

@@ -72,6 +72,21 @@ INLINE long place(number i, long n) {
 #endif
 }
 
+/* Whether a kernel of this thread read a row at an index outside -n to n - 1. ONNX defines no result for such an index. */
+static _Thread_local int out_of_range;
+
+/* The position that an index, rounded down, selects modulo n. */
+INLINE long wrapped(number i, long n) {
+#ifdef FIELD
+    return i % n;
+#else
+    if (!(i >= -n && i < n)) out_of_range = 1;
+    if (!(i > -9e18f && i < 9e18f)) return 0;
+    long rest = (long)floorf(i) % n;
+    return rest + (rest < 0 ? n : 0);
+#endif
+}
+
 INLINE V blend(M mask, V a, V b) { return (V)((mask & (M)a) | (~mask & (M)b)); }
 
 #ifdef FIELD
