@@ -440,3 +440,8 @@ def test_rows_at_positions_of_run_time_are_looked_up(kind: int, tmp_path: Path) 
     np.testing.assert_allclose(fast, plain, rtol=1e-5, atol=1e-5)
     with pytest.raises(InvalidModelError, match="while running island_0"):
         Session(as_proto(replaced.model).SerializeToString(), device).run({"i": feeds["i"] + 1})
+
+
+def test_a_reduction_is_not_computed_at_a_position_that_is_looked_up(tmp_path: Path) -> None:
+    terms = terms_of("lookup(x @ y, i)", x=(5, 6), y=(6, 8), i=(5,))
+    assert differences(programs_of(terms, SMALL), SMALL, tmp_path) == []

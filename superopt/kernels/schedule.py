@@ -305,9 +305,12 @@ def _reading_of(term: Term) -> _Reading:
     found = list(value.within())
     count = _size(term) * _reduced_count(value)
     offsets = [{v.data[1] for v in found if v.kind == "read" and v.data[0] is b} for b in buffers]
-    last = next((loop for loop in reversed(_axes(term)) if loop.extent > 1), None)
+    axes = _axes(term)
+    last = next((loop for loop in reversed(axes) if loop.extent > 1), None)
     rows = tuple(
-        b.size == _size(term) and len(some) == 1 and all(last is None or _is_row(offset, last) for offset in some)
+        b.size == _size(term)
+        and len(some) == 1
+        and all(offset.loops() <= {*axes} and (last is None or _is_row(offset, last)) for offset in some)
         for some, b in zip(offsets, buffers, strict=True)
     )
     return _Reading(count, any(v.is_reduction for v in found), rows)
