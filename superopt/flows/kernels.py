@@ -18,7 +18,7 @@ from superopt.model.islands import Chart
 from superopt.model.load import OVERRIDABLE_SINCE, Model
 from superopt.model.save import loadable
 from superopt.policy import KERNELS, OPTIMIZATION
-from superopt.protobuf.kernels import KERNEL_DOMAIN
+from superopt.protobuf.kernels import is_kernel_domain
 from superopt.report.optimization import KernelUse
 from superopt.runtime.multi_shape import SizeComparisons
 from superopt.search.judging import CandidateJudge, ModelCandidate, ModelOutcome
@@ -96,9 +96,9 @@ def _best_candidate(prepared: PreparedModel, last: ModelOutcome) -> _Candidate |
     base = prepared.start if fast is None else fast
     best: _Candidate | None = None
     for model in dict.fromkeys((base, prepared.start)):
-        seen = set[tuple[int, ...]]()
+        chart, seen = Chart(model), set[tuple[int, ...]]()
         for most in KERNELS.max_node_iterations:
-            groups = tuple(kernel_groups(Chart(model), target, most))
+            groups = tuple(kernel_groups(chart, target, most))
             counts = tuple(len(group.island.nodes) for group in groups)
             if groups and counts not in seen and not is_stop_requested():
                 seen.add(counts)
@@ -132,7 +132,7 @@ def _faster(best: _Candidate | None, found: _Candidate | None) -> _Candidate | N
 def _judge(prepared: PreparedModel, library: Path) -> CandidateJudge:
     """Return the judge with the library in its sessions. Calls of kernels that the original has already are inlined."""
     judge = replace(prepared.candidate_judge, device=replace(prepared.device, libraries=(str(library),)))
-    called = any(domain.startswith(KERNEL_DOMAIN) for domain, _, _ in prepared.loaded.model.functions)
+    called = any(is_kernel_domain(domain) for domain, _, _ in prepared.loaded.model.functions)
     return replace(judge, original=loadable(prepared.start, prepared.scratch)) if called else judge
 
 

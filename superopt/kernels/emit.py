@@ -7,8 +7,8 @@ vectors of a product form tiles whose sums stay in registers.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
@@ -107,9 +107,6 @@ class _Code:
         with self.indented():
             yield
         self.line("}")
-
-    def loop(self, name: str, extent: int | str, step: int = 1) -> object:
-        return self.block(f"for (long {name} = 0; {name} < {extent}; {name} += {step})")
 
 
 @dataclass(frozen=True)
@@ -216,22 +213,14 @@ def _is_direct(value: Value, loop: LoopIndex) -> bool:
     return True
 
 
-def _open(code: _Code, stack: list[object], loop: LoopIndex) -> None:
-    context = code.loop(loop.name, loop.extent)
-    context.__enter__()  # type: ignore[attr-defined]
-    stack.append(context)
-
-
 @contextmanager
 def _loops(code: _Code, loops: Sequence[LoopIndex]) -> Iterator[None]:
     """Open plain loops around the code that follows. Loops of one iteration are left out."""
-    stack: list[object] = []
-    for loop in loops:
-        if loop.extent > 1:
-            _open(code, stack, loop)
-    yield
-    for context in reversed(stack):
-        context.__exit__(None, None, None)  # type: ignore[attr-defined]
+    with ExitStack() as stack:
+        for loop in loops:
+            if loop.extent > 1:
+                stack.enter_context(code.block(f"for (long {loop.name} = 0; {loop.name} < {loop.extent}; {loop.name} += 1)"))
+        yield
 
 
 def _emit_tiles(code: _Code, nest: Nest, reductions: Sequence[Value], lanes: LoopIndex) -> None:
@@ -401,9 +390,7 @@ def _vector(code: _Code, value: Value, scope: _Scope, shared: dict[object, str] 
     elif value.kind == "select" and lanes not in value.data.loops():
         name = code.name("v")
         code.line(f"V {name};")
-        for head, branch in ((f"if ({value.data.text(scope.names)})", value.args[0]), ("else", value.args[1])):
-            with code.block(head):
-                code.line(f"{name} = {_vector(code, branch, scope.inside())};")
+        _emit_branches(code, value, scope, name, _vector)
     elif value.kind in LOOKUPS and lanes not in value.args[0].loops:
         name = code.name("v")
         code.line(f"V {name} = {{0}};")
@@ -420,6 +407,13 @@ def _vector(code: _Code, value: Value, scope: _Scope, shared: dict[object, str] 
         name = _named(code, "V", f"{_function_name(value)}_v({', '.join(args)})")
     scope.known[id(value)] = name
     return name
+
+
+def _emit_branches(code: _Code, value: Value, scope: _Scope, name: str, emit: Callable[[_Code, Value, _Scope], str]) -> None:
+    """Emit the two branches of a choice. Each branch assigns its value to the variable `name`."""
+    for head, branch in ((f"if ({value.data.text(scope.names)})", value.args[0]), ("else", value.args[1])):
+        with code.block(head):
+            code.line(f"{name} = {emit(code, branch, scope.inside())};")
 
 
 @contextmanager
@@ -450,9 +444,7 @@ def _scalar(code: _Code, value: Value, scope: _Scope, shared: dict[object, str] 
     if value.kind == "select":
         name = code.name("n")
         code.line(f"number {name};")
-        for head, branch in ((f"if ({value.data.text(scope.names)})", value.args[0]), ("else", value.args[1])):
-            with code.block(head):
-                code.line(f"{name} = {_scalar(code, branch, scope.inside())};")
+        _emit_branches(code, value, scope, name, _scalar)
     elif value.kind in LOOKUPS:
         name = code.name("n")
         code.line(f"number {name} = 0;")

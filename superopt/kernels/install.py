@@ -21,8 +21,8 @@ from superopt.kernels.schedule import KernelProgram
 from superopt.model.fold import fold
 from superopt.model.functions import FUNCTIONS_IR
 from superopt.model.islands import Island
-from superopt.model.lift import constant_tensor
 from superopt.model.load import Model
+from superopt.model.splice import stored_tensor
 from superopt.protobuf.kernels import KERNEL_DOMAIN
 
 
@@ -129,15 +129,9 @@ class _Call:
 
 def _weights(terms: Mapping[Term, object], values: Mapping[str, ir.Value]) -> dict[Term, np.ndarray]:
     folded = [term for term in terms if not term.is_variable]
-    arrays = {x.name: _array(values[x.name]) for x in variables(*terms)}
+    arrays = {x.name: stored_tensor(values[x.name]).numpy() for x in variables(*terms)}
     own = {term: arrays[term.name].astype(np.float32) for term in terms if term.is_variable}
     return own | fold(folded, arrays, np.float32)
-
-
-def _array(value: ir.Value) -> np.ndarray:
-    stored = constant_tensor(value) if value.const_value is None else value.const_value
-    assert stored is not None, "a weight has an array"
-    return stored.numpy()
 
 
 def _new_name(name: str, values: Mapping[str, ir.Value]) -> str:

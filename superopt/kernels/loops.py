@@ -62,12 +62,11 @@ class Value:
     """A number that code computes.
 
     Attributes:
-        kind: `read`, `number`, `index`, `select`, `sum`, `max`, `lookup`, `picked`, or the name of a
-            function.
+        kind: `read`, `number`, `index`, `select`, `sum`, `max`, `lookup`, `picked`, or the name of a function.
         data: For `read`, the buffer and the offset of the element. For `number`, the number. For `index`, the expression. For
             `select`, the condition. For `sum`, `max`, `lookup` and `picked`, the loop. For a function, None.
         args: For `select`, the values if the condition is true and if it is false. For `sum` and `max`, the reduced value. For
-            `lookup`, the position along the loop, and the value to be computed at this position. For a function, its arguments.
+            `lookup` and `picked`, the position along the loop, and the value at this position. For a function, its arguments.
         loops: The loops on whose indices the value depends.
         table: The values of the same trace, by their parts. `made` adds new values to the table.
     """
@@ -176,9 +175,9 @@ def reread(value: Value, old: Buffer, new: Buffer, position: Callable[[IndexExpr
 class Tracing:
     """The interpretation of index notation that writes values over loop indices."""
 
-    def __init__(self, names: Iterator[int] | None = None) -> None:
+    def __init__(self) -> None:
         self.table: dict[object, Value] = {}
-        self._names = count() if names is None else names
+        self._names = count()
 
     def loop(self, extent: int) -> LoopIndex:
         """Return a new loop."""
@@ -219,7 +218,7 @@ class Tracing:
         return then if condition else other
 
     def picked(self, value: Value, extent: Extent, body: Callable[[Position], Value]) -> Value:
-        """Raise `UnsupportedError`: the generator has no code for positions that are computed by `floor` and `%`."""
+        """Return the body at a computed index. Raise `UnsupportedError` if float32 cannot represent all indices."""
         loop = self.loop(_integer(extent))
         if loop.extent > LARGEST_INDEX:
             raise UnsupportedError("a lookup in a table with too many rows")

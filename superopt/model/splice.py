@@ -262,11 +262,11 @@ class _Splicing:
         Equal terms over the same weights give the same array object. A large array is computed when it is read.
         """
         if term.is_variable:
-            return _stored(values[term.name]).numpy()
+            return stored_tensor(values[term.name]).numpy()
         weights = {t.name: values[t.name] for t in variables(term)}
         key = term, dtype, frozenset(weights.values())
         if key not in self.folded:
-            tensors = {name: _stored(weight) for name, weight in weights.items()}
+            tensors = {name: stored_tensor(weight) for name, weight in weights.items()}
             compute = functools.partial(_computed, term, tensors, dtype)
             large = math.prod(term.sizes) * dtype.itemsize >= MODEL.min_deferred_weight_bytes and not is_boolean(term)
             self.folded[key] = Deferred(dtype.numpy(), term.sizes, compute) if large else compute()
@@ -311,7 +311,8 @@ def _own(graph: ir.Graph) -> dict[str, ir.Value]:
     return {v.name: v for v in (*graph.inputs, *graph.initializers.values(), *made) if v.name}
 
 
-def _stored(weight: ir.Value) -> ir.TensorProtocol:
+def stored_tensor(weight: ir.Value) -> ir.TensorProtocol:
+    """Return the tensor of a weight: an initializer, or the result of a Constant node."""
     stored = constant_tensor(weight) if weight.const_value is None else weight.const_value
     assert stored is not None, "a weight has an array"
     return stored

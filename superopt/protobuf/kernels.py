@@ -17,14 +17,14 @@ def without_kernels(model: ModelProto) -> ModelProto:
 
     The values in a function have the names that they had in the graph. Weights that only kernels read are left out.
     """
-    functions = {(f.domain, f.name): f for f in model.functions if _is_kernel(f.domain)}
+    functions = {(f.domain, f.name): f for f in model.functions if is_kernel_domain(f.domain)}
     if not functions:
         return model
     changed = ModelProto()
     changed.CopyFrom(model)
     del changed.functions[:], changed.opset_import[:], changed.graph.node[:]
-    changed.functions.extend(f for f in model.functions if not _is_kernel(f.domain))
-    changed.opset_import.extend(o for o in model.opset_import if not _is_kernel(o.domain))
+    changed.functions.extend(f for f in model.functions if not is_kernel_domain(f.domain))
+    changed.opset_import.extend(o for o in model.opset_import if not is_kernel_domain(o.domain))
     changed.graph.node.extend(_inlined(model, functions))
     read = {name for node in changed.graph.node for name in _names(node)} | {value.name for value in changed.graph.output}
     calls = [node for node in model.graph.node if (node.domain, node.op_type) in functions]
@@ -35,7 +35,8 @@ def without_kernels(model: ModelProto) -> ModelProto:
     return changed
 
 
-def _is_kernel(domain: str) -> bool:
+def is_kernel_domain(domain: str) -> bool:
+    """Return whether the domain is one of calls of kernels."""
     return domain.startswith(f"{KERNEL_DOMAIN}.")
 
 
