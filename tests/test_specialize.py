@@ -185,7 +185,7 @@ def test_a_fixed_size_is_declared_and_others_stay_dynamic() -> None:
 @pytest.mark.parametrize(
     ("fixed", "message"),
     [
-        ({"speed": 1}, "no input and no dynamic dimension 'speed' to fix; it has x, rate, n"),
+        ({"speed": 1}, "no input or dynamic dimension 'speed': the possible names are x, rate, n"),
         ({"rate": "fast"}, "'fast' is not a value of input 'rate', which has elements of type int64"),
         ({"rate": 1.5}, "1.5 is not a value of input 'rate'"),
         ({"rate": [1, 2]}, r"input 'rate' has the shape \[\], but the fixed value has the shape \[2\]"),

@@ -449,10 +449,10 @@ def facts_of(
 
 @functools.lru_cache(maxsize=1 << 15)
 def computed_facts(term: Term, operands: tuple[Facts, ...]) -> Facts:
-    """Return bounds and properties (`Facts`) of a term that the original model computes, from the operands' `Facts`.
+    """Return bounds and properties (`Facts`) of a term, derived from the `Facts` of the term's operands.
 
-    A finite result of ordinary operands is assumed to be ordinary: its magnitude is at most `MODEL.max_ordinary_magnitude`. An
-    exponential is not assumed to be ordinary.
+    The original model must compute the term. A finite result of ordinary operands is assumed to be ordinary: the magnitude of
+    the result is at most `MODEL.max_ordinary_magnitude`. An exponential is not assumed to be ordinary.
     """
     found = raw_facts(term, operands)
     if found.ordinary or not found.finite or term.op == "exp" or not all(one.ordinary for one in operands):

@@ -333,7 +333,7 @@ class Discovery:
         return agrees
 
     def outcomes(self, equation: Equation) -> list[tuple[Mapping[str, Extent], bool]]:
-        """Return pairs of random values of the equation's attribute variables, and whether the two sides agree at these values.
+        """Test the equation at random values of its attribute variables. Return pairs (values, whether the two sides agree).
 
         This method is part of the interface `ConditionJudge`.
         """

@@ -2,7 +2,7 @@
 
 A digest is a hash of a term's values on random inputs. A partial term is a term that is undefined on some inputs, as the square
 root is on negative inputs. Partial terms are compared by their digests over the positive inputs. If a partial term and a term
-that is defined everywhere have equal digests over the positive inputs, the partial term joins the class of that term. The
+that is defined everywhere have equal digests over the positive inputs, the partial term joins the class of the other term. The
 remaining partial terms with equal digests over the positive inputs form a class.
 """
 

@@ -179,8 +179,8 @@ class Fingerprints:
         return np.asarray(found.data)
 
     def digests(self, values: Array, number: int) -> tuple[Hashes, npt.NDArray[np.bool_]]:
-        """Return two arrays with an entry for each term of a batch: a digest of its values, and whether they are defined and
-        exact.
+        """Return two arrays with an entry for each term of a batch: a digest of the term's values, and whether the values are
+        defined and exact.
 
         The last axis of `values` is the batch axis. The values were computed in the environment (random input) with the index
         `number`.

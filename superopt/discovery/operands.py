@@ -1,4 +1,4 @@
-"""Choose representatives as operands of a new operator, so that the new term has a given count of operators.
+"""Choose representatives as the operands of a new operator. The new term must have a given count of operators.
 
 A representative stands for all enumerated terms of equal value. Each combination of operands is a row of numbers that identify
 representatives. In a row of three operands, at least one operand is a variable or constant, or every operand has exactly one
@@ -17,7 +17,7 @@ from superopt.policy import DISCOVERY
 
 
 def rows_of(table: Table, arity: int, level: int) -> Iterator[Ints]:
-    """Yield rows of `arity` operands to which a new operator can be applied, so that the new term has `level` operators.
+    """Yield rows of `arity` operands. A new operator, applied to the operands of a row, gives a term with `level` operators.
 
     A row holds the numbers that identify the operands. Each pair of operands is yielded in only one order, and each triple in
     every order.
@@ -46,7 +46,7 @@ def _reached(table: Table, runs: Ints, weighs: Ints, weights: Flags) -> Ints:
 
 
 def _kept(table: Table, rows: Ints, level: int) -> Ints:
-    """Return the rows of operands to which a new operator can be applied, so that the new term has `level` operators."""
+    """Return the rows that give a term with `level` operators if a new operator is applied to the operands in the row."""
     if not len(rows):
         return rows
     runs, weighs = table.count(table.inside(rows))
@@ -68,7 +68,7 @@ def _groups(table: Table) -> list[tuple[int, int, bool, Ints]]:
 
 
 def _pairs(table: Table, level: int) -> Iterator[Ints]:
-    """Yield pairs of operands to which a new operator can be applied, so that the new term has `level` operators.
+    """Yield pairs of operands. A new operator, applied to the operands of a pair, gives a term with `level` operators.
 
     In a pair, the term with the larger number comes first. Pairs without a common operator are yielded first, followed by pairs
     of a term and a part of this term. All remaining pairs with a common operator are yielded last.

@@ -208,7 +208,7 @@ class KeptEqualities:
         return self._places[universe.name]
 
     def add(self, rule: Rule) -> bool:
-        """Keep a proved equality, and return whether it was not kept before."""
+        """Keep a proved equality. Return False if the equality was already kept before, and True otherwise."""
         news = rule.text not in self._texts
         self._texts.add(rule.text)
         if news:

@@ -17,7 +17,7 @@ class ConditionJudge(Protocol):
         """Return whether each equation passes random tests."""
 
     def outcomes(self, equation: Equation) -> Sequence[tuple[Mapping[str, Extent], bool]]:
-        """Return pairs of random values of the equation's attribute variables, and whether the sides agree at these values."""
+        """Test the equation at random values of its attribute variables. Return pairs (values, whether the sides agree)."""
 
     def completed(self, rule: Rule) -> Rule | None:
         """Return the rule with all conditions that its right side needs to be well typed.

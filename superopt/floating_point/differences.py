@@ -110,8 +110,8 @@ def _roundings(pair: ElementPair, environments: Environments, rounding: Mask) ->
     the row needs the flag `contract` alone. If the sides agree when every quotient is computed with a reciprocal, the row needs
     the flag `arcp` alone. If the sides agree only when both changes are made, the row needs both flags. If the sides differ
     even after both changes, operands are regrouped, and the row needs `reassoc`. A row that needs `reassoc` also needs
-    `contract` if one side adds a product by a fused multiply-add and the other side rounds the product. It also needs `arcp` if
-    the sides compute different quotients.
+    `contract` if one side adds a product by a fused multiply-add and the other side rounds the product. A row that needs
+    `reassoc` also needs `arcp` if the sides compute different quotients.
     """
     if not rounding.any():
         return {}

@@ -54,7 +54,7 @@ def read_fixed(given: Mapping[str, Fixable], model: Model) -> Specialization:
                     raise FixedInputError(f"dimension {own!r} is fixed to {sizes[own]}, but {name!r} fixes it to {size}")
         else:
             known = ", ".join([*filter(None, inputs), *dynamic_dimension_names(model)])
-            raise FixedInputError(f"the model has no input and no dynamic dimension {name!r} to fix; it has {known}")
+            raise FixedInputError(f"the model has no input or dynamic dimension {name!r}: the possible names are {known}")
     return Specialization(values, sizes)
 
 

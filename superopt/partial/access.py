@@ -141,7 +141,7 @@ class _Products:
         raise Undecidable("an entry of a constant table is read at a position that depends on the output position")
 
     def lowest(self) -> SummedProducts:
-        raise Undecidable("the constant minus infinity is not a finite number")
+        raise Undecidable("the program uses minus infinity as a constant, so it is not a polynomial in the inputs")
 
 
 def _counted(value: SummedProducts, extent: int, axis: int) -> SummedProducts:

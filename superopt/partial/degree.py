@@ -106,7 +106,7 @@ class Bounds:
         raise Undecidable("an entry of a constant table is read at a position that depends on the output position")
 
     def lowest(self) -> Extremes:
-        raise Undecidable("the constant minus infinity has no value in a prime field")
+        raise Undecidable("minus infinity has no value in a prime field")
 
 
 @functools.lru_cache(maxsize=4096)

@@ -208,7 +208,7 @@ class PrimeFields:
         return self.read(np.array(residues(value, self.primes), dtype=np.int64))
 
     def lowest(self) -> FieldResidues:
-        raise Undecidable("the constant minus infinity has no value in a prime field")
+        raise Undecidable("minus infinity has no value in a prime field")
 
     def call(self, function: str, *values: FieldResidues) -> FieldResidues:
         if function != "reciprocal":

@@ -103,8 +103,8 @@ class WindowAxis:
 
 @dataclass(frozen=True)
 class Convolution:
-    """A convolution of data (N, C, H, W) to an output (N, F, H, W). A result that is larger than the output is cut to
-    the output's shape `y_shape`.
+    """A convolution of data of shape `x_shape` (N, C, H, W). The output has the shape `y_shape` (N, F, H, W). If the result of
+    the convolution is larger, the result is cut to this shape.
     """
 
     x_shape: tuple[int, ...]

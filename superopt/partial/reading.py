@@ -156,7 +156,7 @@ class Reading:
         raise Undecidable("an entry of a constant table is read at a position that depends on the output position")
 
     def lowest(self) -> Parts:
-        raise Undecidable("the constant minus infinity has no value in a prime field")
+        raise Undecidable("minus infinity has no value in a prime field")
 
 
 def read_demands(root: Term, box: Box) -> Mapping[Term, Demand]:

@@ -201,7 +201,7 @@ def neighbours(draw: FamilyDraw) -> Iterator[FamilyDraw]:
 
 
 def _typing(family: ProgramFamily) -> Iterator[Cond]:
-    """Yield the conditions under which the program is well typed, and its output and its variables are not empty."""
+    """Yield the conditions under which the program is well typed, and neither the output nor a variable is empty."""
     yield from typing_conditions(family.program)
     yield from (size(a) - 1 >= 0 for a in family.atoms if isinstance(a, Dim))
     yield from (n - 1 >= 0 for n in family.program.shape if isinstance(n, Size))

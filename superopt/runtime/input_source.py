@@ -26,7 +26,7 @@ class InputSource:
         examples: The examples. An example is used if its arrays have the current sizes of the dynamic dimensions.
         fixed: The values of inputs that never change.
         fixed_sizes: The sizes of dynamic dimensions that never change, by the keys of `dynamic_dimension_keys`.
-        normalized: How the model normalizes its inputs, by the name of the input.
+        normalized: A mapping from the names of inputs to the normalizations that the model applies to these inputs.
     """
 
     bounds: Mapping[str, int] = field(default_factory=dict)

@@ -1,8 +1,8 @@
 """How the two sides of a rule differ for NaN and infinite inputs: on which side such inputs reach or change the result.
 
-Both sides are evaluated by the definitions of their operators, in IEEE arithmetic, at random small sizes and values, with
-elements of one variable replaced by NaN or an infinity. If an operator's file states how kernels compute the operator
-(`KERNEL`), the term in `KERNEL` is evaluated instead.
+Both sides are evaluated in IEEE arithmetic, by the definitions of their operators, at random small sizes. The values are
+random, and elements of one variable are then replaced by NaN or an infinity. If an operator's file states how kernels compute
+the operator (`KERNEL`), the term in `KERNEL` is evaluated instead.
 
 For example, `where(c, x * y, 0)` is 0 wherever `c` is false, even if `y` is NaN there. The equal form `where(c, x, 0) * y` is
 NaN there.
@@ -102,7 +102,7 @@ def _at(equation: Equation, instance: Instance, rng: np.random.Generator) -> Abs
 
 
 def _as_kernels(roots: tuple[Term, ...]) -> tuple[Term, ...]:
-    """Return the terms with each operator replaced by its `KERNEL` term, if the operator has one.
+    """Return the terms after every operator that has a `KERNEL` term is replaced by this term.
 
     A `KERNEL` term states how kernels compute an operator. An operator has such a term if its kernels and its definition give
     NaN or infinities at different inputs.

@@ -57,7 +57,8 @@ class AlgorithmSite:
 def with_algorithms(
     found: SearchResult, rules: RuleSet, *, estimate: Cost, measure: Cost, limits: SearchLimits
 ) -> SearchResult:
-    """Return the search result with alternative algorithms for some operators, or `found` if no algorithm makes it faster.
+    """Return the search result with alternative algorithms for some operators, or `found` if no algorithm makes the result
+    faster.
 
     The algorithms come from `rules.algorithms`. Only algorithms that are faster when measured are used. `limits` contains the
     deadline and the number of elements by which the weights may grow.

@@ -69,7 +69,7 @@ def run_time_terms(state: State) -> list[Term]:
 
 
 def first_rewrite(state: State, rules: RuleSet) -> tuple[str, dict[Term, Term]] | None:
-    """Return the name of the first rule with one output that matches, and a mapping from the matched terms to replacements.
+    """Find the first matching rule with one output. Return the rule's name, and a mapping from matched terms to replacements.
 
     Return None if no rule matches a term of the state (a tuple of output terms).
     """
@@ -115,9 +115,9 @@ def successors(state: State, rules: RuleSet, focus: frozenset[Term] | None = Non
 def replace_match(state: State, match: Match, live: Sequence[Term]) -> State | None:
     """Return the state after a match of a rule is applied. The roots of the match are the terms that the rule replaces.
 
-    Returns None if one root is computed from another root, because the result would contain a cycle, or if shapes do not fit.
-    The state is a tuple of output terms. `live` lists the terms that are computed at run time, as `run_time_terms` returns
-    them.
+    Returns None if shapes do not fit. Also returns None if one root is computed from another root, because the result would
+    then contain a cycle. The state is a tuple of output terms. `live` lists the terms that are computed at run time, as
+    `run_time_terms` returns them.
     """
     if len(match.roots) > 1:
         below = set(subterms(*match.binding.tensors.values()))

@@ -29,7 +29,7 @@ PRIMES = (5, 7, 11, 13, 17, 19)
 
 
 def with_fusions(found: SearchResult, fusions: RuleSet, *, faster: Callable[[State, State], float]) -> SearchResult:
-    """Return the search result after the fusions that make it fastest, or `found` if no fusion makes it faster.
+    """Return the search result after the fusions that give the fastest state, or `found` if no fusion gives a faster state.
 
     A fusion replaces a term by an operator whose definition equals the term.
 
@@ -110,7 +110,7 @@ def _step(name: str, wanted: Mapping[Term, Term], done: Mapping[Term, Term]) -> 
 
 
 def _has_fixed_constants(replacement: Term, root: Term) -> bool:
-    """Return whether each constant that is in the replacement but not in `root` has a shape without dynamic dimensions."""
+    """Return whether all constants that occur in the replacement and not in `root` have fixed shapes."""
     old = set(subterms(root))
     new = (part for part in subterms(replacement, stop=old) if part.constant)
     return all(isinstance(extent, int) for part in new for extent in part.shape)
@@ -135,7 +135,8 @@ def fusion_states(start: State, fusions: RuleSet) -> Iterator[tuple[State, tuple
 
 
 def order_keeping_replacements(state: State) -> dict[Term, Term]:
-    """Map each chain of reshapes and transposes that does not reorder elements to its replacement, and return the mapping.
+    """Find chains of reshapes and transposes that keep the order of elements. Return a mapping from each chain to its
+    replacement.
 
     The replacement of a chain is one reshape of the chain's operand.
     """

@@ -40,7 +40,7 @@ CORRECTLY_ROUNDED = MOVING | {
 """Operators whose results are selected elements, or exact results rounded once. Every kernel gives the same bits."""
 SPECIAL = frozenset({FpFlag.NNAN, FpFlag.NINF})
 DROPS_NAN = frozenset({"max_pool", "max_pool1d", "reduce_max", "reduce_min"})
-"""Operators whose kernels in ONNX Runtime drop a NaN or return it, depending on its position."""
+"""Operators whose kernels in ONNX Runtime either drop or return a NaN, depending on the position of the NaN."""
 SPECIAL_VALUES = ("nan", "inf", "-inf")
 """The names of the values that are not finite."""
 
@@ -147,8 +147,8 @@ class Gate:
         """Return whether a term may be replaced by a different term that moves, selects or adds the same elements of `operand`.
 
         `arithmetic` contains the operators in the two terms, except operators that only move or repeat elements. ONNX Runtime's
-        kernels of maximum pooling drop a NaN or return it, depending on its position. Terms with such operators may be replaced
-        only if no element of `operand` may be NaN.
+        kernels of maximum pooling either drop or return a NaN, depending on the position of the NaN. Terms with such operators
+        may be replaced only if no element of `operand` may be NaN.
         """
         if not arithmetic:
             return True

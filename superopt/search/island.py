@@ -44,9 +44,9 @@ def search_island(
 def _swept(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits: SearchLimits | None) -> SearchResult:
     """Return the cheapest state that sweeps find. A sweep applies one rule at all of its matches at once.
 
-    Unrolled recurrences are first replaced by operators, while terms that compute nothing are still there: an initial state of
-    zeros belongs to the first step of a recurrence. If this makes the island much faster, the island is not swept in its
-    unrolled form.
+    Unrolled recurrences are replaced by operators before terms that compute nothing are removed, because an initial state of
+    zeros belongs to the first step of a recurrence. If the replacement makes the island much faster, the unrolled form of the
+    island is not swept.
     """
     state, steps = reroll_recurrences(start, rules)
     if not steps:

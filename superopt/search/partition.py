@@ -41,8 +41,8 @@ def windows(
         least: the smallest number of nodes of a window.
         most: the largest number of nodes of a window.
         between: whether to shift the windows by about half a window. Each shifted window then reaches from the middle of one
-            unshifted window to the middle of the next. If that would take more than `most` nodes, the shifted window is cut at
-            the boundary between the two unshifted windows.
+            unshifted window to the middle of the next. A shifted window that would have more than `most` nodes is cut at the
+            boundary between the two unshifted windows.
     """
     crossing = _crossings(nodes, reads)
     number: dict[Hashable, int] = {}
@@ -162,7 +162,7 @@ def _cut(crossing: Sequence[int], start: int, least: int, most: int, end: int) -
     """Return the end of the window that begins at `start`.
 
     The window has at least `least` nodes, if enough nodes are left, and at most `most` nodes. The window ends at the first
-    position that at most one value crosses. If there is no such position, it ends where the fewest values cross.
+    position that at most one value crosses. If there is no such position, the window ends where the fewest values cross.
     """
     if end - start <= least:
         return end

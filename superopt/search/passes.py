@@ -106,7 +106,7 @@ class SearchedModel:
         others: The gains of each pass, for each order of passes that was tried and saves less than `best`.
         stopped: The reason why the search ended before every part was searched, or an empty text.
         relowered: Search results that keep the terms of all islands (convex regions of the model). Only the nodes of the
-            islands are generated anew from these terms. None if this was not tried.
+            islands are generated anew from these terms. None if no nodes were generated anew.
         contrib_potential_seconds: The number of seconds by which ONNX Runtime's own operators would shorten a run. It is 0 if
             these operators are allowed.
         failed: The error that ended the search, or an empty text.

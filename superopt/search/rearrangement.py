@@ -106,7 +106,9 @@ def _functions(state: State) -> Iterator[tuple[Term, Term]]:
 
 @functools.lru_cache(maxsize=1 << 12)
 def _equal(term: Term, x: Term, targets: tuple[str, ...]) -> Term | None:
-    """Return one of the operators `targets`, applied to `x`, that equals the term, or None if no operator equals it."""
+    """Apply the operators `targets` to `x`, and return the first result that equals the term, or None if there is no such
+    result.
+    """
     sizes = _bindings(term)
     if term.rank != x.rank or term.shape == x.shape:
         return None
@@ -190,7 +192,7 @@ def _numbers(shape: Shape, sizes: Mapping[Atom, int]) -> tuple[int, ...]:
 
 @functools.lru_cache(maxsize=1 << 10)
 def _applications(name: str, x: Term, shape: Shape, sizes: tuple[tuple[Atom, int], ...]) -> tuple[Term, ...]:
-    """Return the operator applied to `x` with each plausible choice of attributes, where the result has the shape `shape`."""
+    """Apply the operator to `x` with each plausible choice of attributes. Return the results that have the shape `shape`."""
     spec, found = registry()[name], list[Term]()
     for choice in _choices(spec, x.rank, _plausible(_numbers(x.shape, dict(sizes)), _numbers(shape, dict(sizes)))):
         try:

@@ -175,7 +175,8 @@ class _Generalized:
         return self.applied(term, [arg for arg in args if arg is not None])
 
     def applied(self, term: Term, args: Sequence[Term]) -> Term | None:
-        """Apply the operator of `term` to operands in general form, and return the result, or None if it has no general form.
+        """Apply the operator of `term` to operands in general form. Return the result, or None if the result has no general
+        form.
 
         In the attributes, symbols replace the extents.
         """
@@ -274,7 +275,7 @@ def _function(general: _Generalized, made: Term) -> Function:
 
 @functools.lru_cache(maxsize=4)
 def _users(state: State) -> Mapping[Term, Sequence[Term]]:
-    """Return a mapping from each run-time term to the terms that depend on it, arguments before users.
+    """Return a mapping from each run-time term to the terms that depend on this term, arguments before users.
 
     The search for these terms ends after `SEARCH.max_recognized_terms` terms.
     """

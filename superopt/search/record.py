@@ -35,7 +35,7 @@ def result_to_json(found: SearchResult) -> Json:
 
 
 def result_from_json(record: Json) -> SearchResult:
-    """Convert the JSON values that `result_to_json` returned back to a search result."""
+    """Convert JSON values from `result_to_json` to the original search result."""
     parts = json_object(record)
     terms = terms_from_nodes(parts["nodes"])
     steps = _restored(parts["steps"], terms)
@@ -51,7 +51,7 @@ def steps_recorded(steps: Sequence[Step]) -> Json:
 
 
 def steps_restored(record: Json) -> tuple[Step, ...]:
-    """Convert the JSON values that `steps_recorded` returned back to the steps of a search."""
+    """Convert JSON values from `steps_recorded` to the original steps of a search."""
     parts = json_object(record)
     return _restored(parts["steps"], terms_from_nodes(parts["nodes"]))
 

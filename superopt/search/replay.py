@@ -140,8 +140,7 @@ def _is_of_one_operator(rule: Rule) -> bool:
 
 
 def matches_reproduce_step(rules: RuleSet, step: Step, live: Sequence[Term]) -> bool:
-    """Return whether matches of the rules reproduce a step that an earlier search recorded: whether they make all of its
-    replacements.
+    """Return whether matches of the rules make all replacements of a step that an earlier search recorded.
 
     All terms are replaced at once, so a replacement may contain the replacements of other terms. `live` contains the run-time
     terms of the state before the step.

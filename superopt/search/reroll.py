@@ -153,7 +153,7 @@ class _Roller:
                 yield run
 
     def _is_free(self, run: Sequence[Stage]) -> bool:
-        """Return whether the sequence elements that the recurrence steps in `run` read are independent of the steps' states."""
+        """Return whether the recurrence steps in `run` read only sequence elements that do not depend on the steps' states."""
         made = {stage.after[0] for stage in run}
         stack, met = [stage.x for stage in run], set[Term]()
         while stack:

@@ -69,15 +69,14 @@ class PaddingUndo:
         return apply("pad", term, before=(0,) * self.rank, after=after)
 
     def sliced(self, wide: Term, term: Term) -> Term:
-        """Return the slice of `wide` along the rule's axis that starts at index 0 and has the extent of `term`."""
+        """Return a slice of `wide` along the rule's axis. The slice starts at index 0 and has the extent of `term`."""
         return apply("slice", wide, axis=self.axis, start=0, stop=term.shape[self.axis])
 
 
 def only_reshapes(rule: Rule) -> bool:
-    """Return whether a search leaves out the rule because it replaces a chain of reshapes of a variable by an equally long or
-    longer chain.
+    """Return whether the rule replaces a chain of reshapes of a variable by a chain that is equally long or longer.
 
-    Such a rule makes no model faster.
+    Such a rule makes no model faster, so a search leaves out the rule.
     """
     left, right = (outlines(side) for side in (rule.statement.left, rule.statement.right))
     return len(left) == len(right) == 1 and 0 < _changes(left[0]) <= _changes(right[0])
@@ -93,9 +92,7 @@ def _changes(outline: Outline) -> int:
 
 
 def no_terms_for_other_outputs(_: str) -> tuple[Term, ...]:
-    """Return no terms. Given as an argument to the rule index of a search (`RuleSet.matches`), this function excludes all rules
-    with several outputs.
-    """
+    """Return no terms. If `RuleSet.matches` gets this function as `candidates`, no rule with several outputs matches."""
     return ()
 
 

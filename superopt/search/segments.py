@@ -153,8 +153,8 @@ def relower(parts: Iterable[Segment], rules: Sequence[Rule], mode: FpMode = FpMo
     """Return, for each segment (part of a model), a search result whose terms are the segment's own terms.
 
     Applying the results to the model generates the nodes of the segments anew from these terms. A term is left out if a rule
-    proves that it equals one of its operands, as for `x + zeros`. The terms of a segment all stay if leaving some out would
-    merge sums that must keep their rounding. There is no result for a segment with an unrolled recurrence. If the initial state
+    proves that it equals one of its operands, as for `x + zeros`. If leaving out terms would merge sums that must keep their
+    rounding, all terms of the segment stay. There is no result for a segment with an unrolled recurrence. If the initial state
     of a recurrence is zero, it would become a weight, and the first step would then differ from the other steps.
     """
     known, found = RuleSet(rules), list[Gain]()

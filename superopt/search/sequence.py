@@ -1,6 +1,7 @@
 """Join tensors that a model reads one by one, such as time steps, into one tensor.
 
-The tensors are made of slices. Rules for operators that only move elements cancel these slices.
+If the tensors are consecutive slices of one term, rules for operators that only move elements turn the concatenation of the
+slices back into this term.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ products that share an operand become slices of one product. Further sweeps join
 left. Terms that only move elements and cancel after a sweep are removed at once.
 
 First, each sweep with an estimated gain is measured, and is accepted if the state becomes faster. If no such sweep is left,
-chains of several sweeps are explored only by estimated time, and the best states at their ends are measured. Last, sweeps
-without an estimated gain are measured, because the estimate does not take the speed of single kernels into account. For
+chains of several sweeps are explored only by estimated time, and the best states at the ends of the chains are measured. Last,
+sweeps without an estimated gain are measured, because the estimate does not take the speed of single kernels into account. For
 example, ONNX Runtime runs convolutions of images much faster than convolutions of sequences. Rules that replace terms with a
 large estimated time come first. Before all sweeps, the search tries padded tensors (see `widen`), and joins the operators of
 parallel branches layer by layer (see `layers`).

@@ -252,7 +252,7 @@ class Sweeper:
     def _cancelling(self, state: State) -> Mapping[str, list[Match]]:
         """Return the matches at which applying a rule reduces the number of operators, keyed by rule name.
 
-        Only operators that move elements and have an operand that moves elements are matched, such as a slice of a transpose.
+        A term is matched only if its operator and the operator of one operand only move elements, as in a slice of a transpose.
         """
         live = dict.fromkeys(run_time_terms(state))
         found: dict[str, list[Match]] = {}

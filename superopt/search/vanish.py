@@ -38,8 +38,8 @@ def search_cleaned(
 ) -> SearchResult:
     """Remove terms that compute nothing, search with the method `find`, and return the result.
 
-    If the method finds no improvement, the result is the state in which only these terms are removed. If the total gain is
-    smaller than the share `SEARCH.min_gain_share` of the cost of `start`, the result is `start`.
+    If the method finds no improvement, the result is the state in which only the terms that compute nothing are removed. If the
+    total gain is smaller than the share `SEARCH.min_gain_share` of the cost of `start`, the result is `start`.
     """
     clean, steps = remove_vanishing(start, rules)
     best = find(clean, rules, estimate=estimate, measure=measure, limits=limits)

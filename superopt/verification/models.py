@@ -114,7 +114,7 @@ class ModelSource:
 
     @cached_property
     def normalized(self) -> dict[str, Normalization]:
-        """How the model normalizes its inputs, by the name of the input."""
+        """A mapping from the names of inputs to the normalizations that the model applies to these inputs."""
         return normalizations(self.proto)
 
     @cached_property
