@@ -1953,6 +1953,8 @@ class KernelPolicy:
     """Each kind of group of nodes is also tried alone if there are at most this number of kinds. Safety limit."""
     max_node_iterations: tuple[int, ...] = (1 << 40, 1 << 22, 1 << 18)
     """The limits on the iterations of each loop nest of a kernel, in the order in which the limits are tried. Not measured."""
+    min_shared_work: float = 100_000.0
+    """Threads share a loop nest if each of them gets at least this work, in additions. Not measured."""
     max_scalar_iterations: int = 4096
     """The most iterations of a loop nest without vector code. Not measured."""
     default_function_cost: float = 10.0

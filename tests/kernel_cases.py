@@ -14,14 +14,24 @@ from typing import Any
 import numpy as np
 
 from superopt.algebra.evaluate import Array, Floats, evaluate_operator
+from superopt.algebra.operators import apply, operator
 from superopt.algebra.terms import Term, subterms, variables
-from superopt.kernels.emit import PRIME, Target, function_of, scratch_offsets
+from superopt.kernels.emit import PRIME, Target, functions_of, scratch_offsets
 from superopt.kernels.library import compiler, text_of
 from superopt.kernels.schedule import FUNCTIONS, KernelProgram, expanded
 
 FIELD = ("-DFIELD",)
 SMALL = Target(4, 16)
 """Short vectors, so that small tensors have whole tiles, overlapping tiles and rests of vectors."""
+SHARED_WORK = 200.0
+"""So little work that threads share small tensors."""
+WORKERS = """
+static void run_backwards(Workers *w, Share *share, const number *const *in, number *const *out, number *s, long n, long each) {
+    for (long i = n / each; i-- > 0;) share(in, out, s, i * each, i == n / each - 1 ? n : (i + 1) * each);
+}
+static Workers backwards = {run_backwards};
+"""
+"""One thread that takes the last iterations of a nest first."""
 SALTS = {"exp": 101, "log": 103, "erf": 107, "sqrt": 109, "rsqrt": 113, "reciprocal": 127, "sigmoid": 131, "tanh": 137}
 
 
@@ -109,7 +119,7 @@ def defined(roots: Sequence[Term], arrays: Mapping[str, Array], *, field: bool) 
     domain: Any = Modular() if field else Floats()
     known: dict[Term, Array] = {}
     done: dict[Term, Term] = {}
-    whole = [expanded(root, done) for root in roots]
+    whole = [_without_recurrences(expanded(root, done)) for root in roots]
     for term in subterms(*whole):
         operands = tuple(known[a] for a in term.args)
         if term.is_variable:
@@ -119,6 +129,19 @@ def defined(roots: Sequence[Term], arrays: Mapping[str, Array], *, field: bool) 
         else:
             known[term] = evaluate_operator(term.op, operands, dict(term.attributes), domain)
     return [known[root] for root in whole]
+
+
+def _without_recurrences(root: Term) -> Term:
+    """The term with recurrences written out as their steps."""
+    done: dict[Term, Term] = {}
+    for term in subterms(root):
+        args = tuple(done[a] for a in term.args)
+        unrolled = operator(term.op).unrolled if not term.is_variable else None
+        if unrolled is not None:
+            done[term] = expanded(unrolled(*args), {})
+        else:
+            done[term] = term if args == term.args else apply(term.op, *args, **dict(term.attributes))
+    return done[root]
 
 
 def random_arrays(roots: Sequence[Term], seed: int, *, field: bool) -> dict[str, Array]:
@@ -131,10 +154,12 @@ def random_arrays(roots: Sequence[Term], seed: int, *, field: bool) -> dict[str,
 
 def source_of(programs: Sequence[KernelProgram], target: Target) -> str:
     """C source with a function `kernelN` for each program."""
-    parts = [f"#define W {target.lanes}", text_of("prelude.h")]
+    parts = [f"#define W {target.lanes}", text_of("prelude.h"), WORKERS]
     for i, program in enumerate(programs):
-        parts.append(function_of(program, f"run{i}", target))
-        parts.append(f"void kernel{i}(const number *const *in, number *const *out, number *s) {{ run{i}(in, out, s); }}")
+        parts.append(functions_of(program, f"run{i}", target, SHARED_WORK))
+        parts.append(
+            f"void kernel{i}(const number *const *in, number *const *out, number *s) {{ run{i}(in, out, s, &backwards); }}"
+        )
     return "\n".join(parts)
 
 
@@ -176,11 +201,11 @@ def sanitized(programs: Sequence[KernelProgram], target: Target, folder: Path) -
             calls = ", ".join(f"calloc({math.prod(b.shape)}, sizeof(number))" for b in buffers)
             lines.append(f"number *{letter}{i}[] = {{{calls}}};")
         lines.append(f"number *s{i} = calloc({scratch_offsets(program)[1]}, sizeof(number));")
-        lines.append(f"run{i}((const number *const *)in{i}, out{i}, s{i});")
+        lines.append(f"run{i}((const number *const *)in{i}, out{i}, s{i}, &backwards);")
     lines.append("return 0; }")
     file = folder / "sanitized.c"
     file.write_text("\n".join(lines))
-    flags = ["-O1", "-g", "-march=native", "-std=gnu11", "-w", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    flags = ["-O0", "-g", "-march=native", "-std=gnu11", "-w", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
     subprocess.run([compiler(), *flags, str(file), "-o", str(folder / "sanitized"), "-lm"], check=True)
     done = subprocess.run(
         [str(folder / "sanitized")], capture_output=True, text=True, check=False, env={"ASAN_OPTIONS": "detect_leaks=0"}

@@ -213,13 +213,31 @@ def test_index_expressions_have_the_values_of_their_arithmetic(seed: int) -> Non
             assert low <= applied(i, j) <= high
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("target", [SMALL, WIDE])
+def test_recurrences_are_exact(target: Target, tmp_path: Path) -> None:
+    terms = []
+    for t, n, i, k in [(1, 1, 3, 8), (2, 1, 4, 64), (5, 3, 7, 6), (4, 2, 9, 128)]:
+        shapes = {"x": (t, n, i), "w": (i, 4 * k), "wr": (k, 4 * k), "wb": (4 * k,), "h": (n, k), "c": (n, k)}
+        terms += terms_of("lstm(x, w, wr, wb, h, c)", "lstm_cell(relu(x), w, wr, wb, h, c) + c", **shapes)
+        terms += terms_of("lstm(x * x, w, wr, wb, h, h) * lstm(x * x, w, wr, wb, h, h)", **shapes)
+        terms += terms_of("lstm(x, w, wr, wb, tanh(h), c)", **shapes)
+        shapes = {"x": (t, n, i), "w": (i, k), "wr": (k, k), "wb": (k,), "h": (n, k)}
+        terms += terms_of("rnn(x, w, wr, wb, h)", **shapes)
+        shapes = {"x": (t, n, i), "w": (i, 3 * k), "wr": (k, 3 * k), "wb": (4 * k,), "h": (n, k)}
+        terms += terms_of("gru(x, w, wr, wb, h)", "reverse(gru(reverse(x, axis=-3), w, wr, wb, h), axis=-3)", **shapes)
+    cases = programs_of(terms, target)
+    assert len(cases) == len(terms)
+    assert differences(cases, target, tmp_path) == []
+
+
 def test_scratch_memory_is_shared_by_buffers_that_do_not_live_together() -> None:
     (term,) = terms_of("softmax(softmax(softmax(x, axis=-1), axis=-2), axis=-1)", x=(40, 40))
     program = program_of({"y": term}, SMALL.panel)
     offsets, size = scratch_offsets(program)
     assert size < sum(buffer.size for buffer in program.scratch)
-    last = {b: i for i, nest in enumerate(program.nests) for b in nest.reads}
-    first = {nest.target: i for i, nest in enumerate(program.nests)}
+    last = {b: i for i, part in enumerate(program.parts) for b in part.reads}
+    first = {nest.target: i for i, part in enumerate(program.parts) for nest in part.nests}
     for a in program.scratch:
         for b in program.scratch:
             together = first[a] < first[b] <= last[a]
@@ -287,6 +305,32 @@ def test_omitted_outputs_do_not_join_a_group(tmp_path: Path) -> None:
     wanted = Session(proto.SerializeToString(), Device()).run(feeds)
     for some, other in zip(Session(changed.SerializeToString(), device).run(feeds), wanted, strict=True):
         np.testing.assert_allclose(some, other, rtol=1e-5, atol=1e-6)
+
+
+def test_threads_share_nests(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Gather", ["table", "i"], ["rows"]),
+        helper.make_node("MatMul", ["rows", "w"], ["m"]),
+        helper.make_node("Tanh", ["m"], ["h"]),
+        helper.make_node("Softmax", ["h"], ["y"]),
+    ]
+    info = helper.make_tensor_value_info
+    ports = [info("i", onnx.TensorProto.INT64, [300])], [info("y", onnx.TensorProto.FLOAT, [300, 200])]
+    graph = helper.make_graph(nodes, "rows", *ports, [weight("table", 500, 128), weight("w", 128, 200)])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    changed, device = with_library(proto, tmp_path)
+    assert "workers->share(workers" in (tmp_path / "k.c").read_text()
+    feeds = {"i": np.random.default_rng(1).integers(-500, 500, 300)}
+    (wanted,) = Session(proto.SerializeToString(), Device()).run(feeds)
+    results = []
+    for threads in (1, 2, 3):
+        session = Session(changed.SerializeToString(), replace(device, threads=threads))
+        results += session.run(feeds)
+        with pytest.raises(InvalidModelError, match="while running island_0"):
+            session.run({"i": np.full(300, 500)})
+        results += session.run(feeds)
+    np.testing.assert_allclose(results[0], wanted, rtol=1e-4, atol=1e-6)
+    assert all(np.array_equal(one, results[0]) for one in results)
 
 
 def test_stored_weights_get_names_that_the_model_does_not_use(tmp_path: Path) -> None:

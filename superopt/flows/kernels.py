@@ -10,7 +10,7 @@ from superopt.budget import is_stop_requested
 from superopt.errors import failure
 from superopt.flows.optimized import KernelLibrary
 from superopt.flows.prepare import PreparedModel
-from superopt.kernels.emit import function_of
+from superopt.kernels.emit import functions_of
 from superopt.kernels.groups import Group, kernel_groups
 from superopt.kernels.install import with_kernels
 from superopt.kernels.library import build, digest_of, native_target
@@ -113,7 +113,7 @@ def _without_losing_kinds(prepared: PreparedModel, base: Model, best: _Candidate
     """
     kinds: dict[str, list[Group]] = {}
     for group in best.groups:
-        kinds.setdefault(function_of(group.program, "", native_target()), []).append(group)
+        kinds.setdefault(functions_of(group.program, "", native_target()), []).append(group)
     if not 1 < len(kinds) <= KERNELS.max_group_kinds_count:
         return best
     model = base if best.rewritten else prepared.start

@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from types import MappingProxyType
 
 from superopt.kernels.affine import LoopIndex
-from superopt.kernels.loops import LOOKUPS, Buffer, Nest, Value
-from superopt.kernels.schedule import KernelProgram
+from superopt.kernels.loops import LOOKUPS, Buffer, Nest, Steps, Value
+from superopt.kernels.schedule import KernelProgram, cost_of
+from superopt.policy import KERNELS
 
 PRIME = 2**31 - 1
 """The modulus of the field over which kernels are tested. `prelude.h` has the same number."""
@@ -33,26 +35,58 @@ class Target:
         return self.lanes * (4 if self.registers >= 32 else 2)
 
 
-def function_of(program: KernelProgram, name: str, target: Target) -> str:
-    """Return a C function `name(in, out, scratch)` that runs the program's nests.
+def functions_of(program: KernelProgram, name: str, target: Target, shared_work: float = KERNELS.min_shared_work) -> str:
+    """Return a C function `name(in, out, scratch, workers)` that runs the program's nests, and the functions that it calls.
 
     `in` has a pointer to each input and then to each weight, and `out` has a pointer to each output. `scratch` points to
-    memory for the number of elements that `scratch_offsets` returns. No two of these memories may overlap.
+    memory for the number of elements that `scratch_offsets` returns. No two of these memories may overlap. The workers share
+    nests with at least twice the work `shared_work`, in additions: each of them runs iterations with this work.
     """
     code = _Code(target)
-    code.line(f"static void {name}(const number *const *in, number *const *out, number *scratch) {{")
+    pointers = _pointers(program)
+    shares: dict[Nest, str] = {}
+    for nest in program.parts:
+        share = _share(nest, target, shared_work) if isinstance(nest, Nest) else None
+        if isinstance(nest, Nest) and share is not None:
+            shares[nest] = f"{name}_{len(shares)}"
+            code.line(f"static void {shares[nest]}({ARGUMENTS}, long begin, long end) {{")
+            with code.indented():
+                for buffer in dict.fromkeys((*nest.reads, nest.target)):
+                    code.line(pointers[buffer])
+                _emit_nest(code, nest, share.loop)
+            code.line("}")
+            shares[nest] += f", in, out, scratch, {share.loop.extent}, {share.each}"
+    code.line(f"static void {name}({ARGUMENTS}, Workers *workers) {{")
     with code.indented():
-        for i, buffer in enumerate((*program.inputs.values(), *program.weights.values())):
-            element = f"int{buffer.bits}_t" if buffer.bits else "number"
-            code.line(f"const {element} *restrict {buffer.name} = (const void *)in[{i}];")
-        for i, buffer in enumerate(program.outputs.values()):
-            code.line(f"number *restrict {buffer.name} = out[{i}];")
-        for buffer, offset in scratch_offsets(program)[0].items():
-            code.line(f"number *restrict {buffer.name} = scratch + {offset};")
-        for nest in program.nests:
-            _emit_nest(code, nest)
+        for pointer in pointers.values():
+            code.line(pointer)
+        for part in program.parts:
+            if isinstance(part, Steps):
+                with _loops(code, [part.loop]):
+                    for nest in part.nests:
+                        _emit_nest(code, nest)
+            elif part in shares:
+                code.line(f"workers->share(workers, {shares[part]});")
+            else:
+                _emit_nest(code, part)
     code.line("}")
     return "\n".join(code.lines) + "\n"
+
+
+ARGUMENTS = "const number *const *in, number *const *out, number *scratch"
+
+
+def _pointers(program: KernelProgram) -> dict[Buffer, str]:
+    """Return the C declarations of pointers to the buffers."""
+    found: dict[Buffer, str] = {}
+    for i, buffer in enumerate((*program.inputs.values(), *program.weights.values())):
+        element = f"int{buffer.bits}_t" if buffer.bits else "number"
+        found[buffer] = f"const {element} *restrict {buffer.name} = (const void *)in[{i}];"
+    for i, buffer in enumerate(program.outputs.values()):
+        found[buffer] = f"number *restrict {buffer.name} = out[{i}];"
+    for buffer, offset in scratch_offsets(program)[0].items():
+        found[buffer] = f"number *restrict {buffer.name} = scratch + {offset};"
+    return found
 
 
 ALIGNMENT = 16
@@ -62,22 +96,50 @@ ALIGNMENT = 16
 def scratch_offsets(program: KernelProgram) -> tuple[dict[Buffer, int], int]:
     """Return the offset of each scratch buffer, and the number of elements of the memory for all of them.
 
-    Two buffers may share memory if the last nest that reads one of them runs before the nest that writes the other.
+    Two buffers may share memory if the last part that reads one of them runs before the first part that writes the other.
     """
-    last = {b: i for i, nest in enumerate(program.nests) for b in nest.reads}
+    last = {b: i for i, part in enumerate(program.parts) for b in part.reads}
     placed: dict[Buffer, tuple[int, int, int]] = {}
-    for i, nest in enumerate(program.nests):
-        if nest.target not in program.scratch:
-            continue
-        size = -(-nest.target.size // ALIGNMENT) * ALIGNMENT
-        taken = sorted((start, end) for start, end, until in placed.values() if until >= i)
-        offset = 0
-        for start, end in taken:
-            if offset + size <= start:
-                break
-            offset = max(offset, end)
-        placed[nest.target] = (offset, offset + size, last.get(nest.target, i))
+    for i, part in enumerate(program.parts):
+        for nest in part.nests:
+            if nest.target not in program.scratch or nest.target in placed:
+                continue
+            size = -(-nest.target.size // ALIGNMENT) * ALIGNMENT
+            taken = sorted((start, end) for start, end, until in placed.values() if until >= i)
+            offset = 0
+            for start, end in taken:
+                if offset + size <= start:
+                    break
+                offset = max(offset, end)
+            placed[nest.target] = (offset, offset + size, last.get(nest.target, i))
     return {b: start for b, (start, _, _) in placed.items()}, max((end for _, end, _ in placed.values()), default=0)
+
+
+@dataclass(frozen=True)
+class _Share:
+    """A loop whose iterations threads share, and the number of iterations that a thread takes at once."""
+
+    loop: LoopIndex
+    each: int
+
+
+def _share(nest: Nest, target: Target, least: float) -> _Share | None:
+    """Return how threads share the nest, or None if it has less than twice the work `least`, in additions."""
+    reductions = _reductions(nest.value)
+    lanes = _lanes(nest, reductions, target)
+    if lanes is not None and lanes in nest.loops:
+        tiles = _Tiles.of(nest, reductions, lanes, target)
+        loops = [(loop, 1) for loop in tiles.outer]
+        loops += [(tiles.row, tiles.rows)] if tiles.row is not None else []
+        loops += [(lanes, tiles.vectors * target.lanes)]
+    else:
+        loops = [(loop, 1) for loop in nest.loops]
+    loop, step = next(((loop, step) for loop, step in loops if loop.extent > step), (None, 1))
+    if loop is None:
+        return None
+    work = nest.target.size * (1 + cost_of(nest.value)) * (1 if lanes is not None else target.lanes)
+    each = step * math.ceil(least / (work / loop.extent) / step)
+    return _Share(loop, each) if loop.extent >= 2 * each else None
 
 
 @dataclass
@@ -125,8 +187,9 @@ class _Scope:
     count: int
     known: dict[int, str]
 
-    def inside(self) -> _Scope:
-        return replace(self, known=dict(self.known))
+    def inside(self, names: Mapping[LoopIndex, str] = MappingProxyType({})) -> _Scope:
+        """Return a scope within this scope, with more texts of loop indices."""
+        return replace(self, names={**self.names, **names}, known=dict(self.known))
 
     def scalar(self, lane: str) -> _Scope:
         """Return the scope of a single lane."""
@@ -140,15 +203,16 @@ def is_vectorized(nest: Nest, target: Target) -> bool:
     return _lanes(nest, _reductions(nest.value), target) is not None
 
 
-def _emit_nest(code: _Code, nest: Nest) -> None:
+def _emit_nest(code: _Code, nest: Nest, shared: LoopIndex | None = None) -> None:
+    """Emit the nest. Of the loop `shared`, only the iterations from `begin` to `end` run."""
     reductions = _reductions(nest.value)
     lanes = _lanes(nest, reductions, code.target)
     with code.block(""):
         _emit_invariants(code, nest.value)
         if lanes is not None and lanes in nest.loops:
-            _emit_tiles(code, nest, reductions, lanes)
+            _emit_tiles(code, nest, reductions, lanes, shared)
         else:
-            _emit_elements(code, nest, reductions, lanes)
+            _emit_elements(code, nest, reductions, lanes, shared)
 
 
 def _emit_invariants(code: _Code, value: Value) -> None:
@@ -185,6 +249,16 @@ def _flat(reduction: Value) -> tuple[list[LoopIndex], Value]:
     return loops, body
 
 
+def _alike(reductions: Sequence[Value], most: int) -> Iterator[Sequence[Value]]:
+    """Yield groups of at most `most` reductions whose loops have the same extents, so that one loop computes a group."""
+    groups: dict[tuple[int, ...], list[Value]] = {}
+    for reduction in reductions:
+        groups.setdefault(tuple(loop.extent for loop in _flat(reduction)[0]), []).append(reduction)
+    for group in groups.values():
+        step = max(1, most)
+        yield from (group[i : i + step] for i in range(0, len(group), step))
+
+
 def _lanes(nest: Nest, reductions: Sequence[Value], target: Target) -> LoopIndex | None:
     """Return the loop whose indices become the lanes of vectors, or None."""
     last = nest.loops[-1] if nest.loops and nest.loops[-1].extent > 1 else None
@@ -214,29 +288,67 @@ def _is_direct(value: Value, loop: LoopIndex) -> bool:
 
 
 @contextmanager
-def _loops(code: _Code, loops: Sequence[LoopIndex]) -> Iterator[None]:
+def _loops(code: _Code, loops: Sequence[LoopIndex], shared: LoopIndex | None = None) -> Iterator[None]:
     """Open plain loops around the code that follows. Loops of one iteration are left out."""
     with ExitStack() as stack:
         for loop in loops:
             if loop.extent > 1:
-                stack.enter_context(code.block(f"for (long {loop.name} = 0; {loop.name} < {loop.extent}; {loop.name} += 1)"))
+                begin, end = ("begin", "end") if loop is shared else ("0", str(loop.extent))
+                stack.enter_context(code.block(_head(loop, begin, end, 1)))
         yield
 
 
-def _emit_tiles(code: _Code, nest: Nest, reductions: Sequence[Value], lanes: LoopIndex) -> None:
+def _head(loop: LoopIndex, begin: object, end: object, step: int) -> str:
+    return f"for (long {loop.name} = {begin}; {loop.name} < {end}; {loop.name} += {step})"
+
+
+def _span_head(loop: LoopIndex, begin: int, end: int, step: int, *, whole: bool, shared: bool) -> str:
+    """Return the head of a loop over whole tiles, or over the rest. The last thread of a shared loop runs the rest."""
+    if not shared:
+        return _head(loop, begin, end, step)
+    if whole:
+        return _head(loop, "begin", f"(end < {end} ? end : {end})", step)
+    return _head(loop, f"(end < {loop.extent} ? {end} : {begin})", end, step)
+
+
+@dataclass(frozen=True)
+class _Tiles:
+    """The tiles of a nest.
+
+    Attributes:
+        outer: The loops around the tiles.
+        row: The loop over the rows of a tile, or None if a tile has one row.
+        rows: The number of rows of a tile.
+        vectors: The number of vectors of a row.
+    """
+
+    outer: tuple[LoopIndex, ...]
+    row: LoopIndex | None
+    rows: int
+    vectors: int
+
+    @classmethod
+    def of(cls, nest: Nest, reductions: Sequence[Value], lanes: LoopIndex, target: Target) -> _Tiles:
+        outer = [loop for loop in nest.loops if loop is not lanes]
+        row = _row_loop(outer, reductions, lanes)
+        vectors = min(target.panel // target.lanes, max(1, lanes.extent // target.lanes)) if reductions else 1
+        rows = _divisor(row.extent, (target.registers - vectors - 2) // vectors) if row is not None else 1
+        return cls(tuple(loop for loop in outer if loop is not row), row, rows, vectors)
+
+
+def _emit_tiles(code: _Code, nest: Nest, reductions: Sequence[Value], lanes: LoopIndex, shared: LoopIndex | None) -> None:
     """Emit a nest whose lanes are positions along the innermost axis of the result."""
     w = code.target.lanes
-    outer = [loop for loop in nest.loops if loop is not lanes]
-    row = _row_loop(outer, reductions, lanes)
-    vectors = min(code.target.panel // w, max(1, lanes.extent // w)) if reductions else 1
-    rows = _divisor(row.extent, (code.target.registers - vectors - 2) // vectors) if row is not None else 1
-    with _loops(code, [loop for loop in outer if loop is not row]):
-        for start, end, height in _parts(row.extent if row is not None else 1, rows):
+    tiles = _Tiles.of(nest, reductions, lanes, code.target)
+    row = tiles.row
+    with _loops(code, tiles.outer, shared):
+        for start, end, height in _parts(row.extent, tiles.rows) if row is not None else [(0, 1, 1)]:
             names = {row: row.name} if row is not None else {}
-            head = f"for (long {row.name} = {start}; {row.name} < {end}; {row.name} += {height})" if row is not None else ""
+            head = "" if row is None else _span_head(row, start, end, height, whole=not start, shared=row is shared)
             with code.block(head):
-                for begin, finish, width, count in _columns(lanes.extent, vectors, w):
-                    with code.block(f"for (long {lanes.name} = {begin}; {lanes.name} < {finish}; {lanes.name} += {width * w})"):
+                for begin, finish, width, count in _columns(lanes.extent, tiles.vectors, w):
+                    whole = begin == 0 and finish == lanes.extent // (width * w) * (width * w)
+                    with code.block(_span_head(lanes, begin, finish, width * w, whole=whole, shared=lanes is shared)):
                         _emit_tile(code, nest, reductions, lanes, row, names, height, width, count)
 
 
@@ -307,29 +419,36 @@ def _emit_tile(
 
     places = [(r, c) for r in range(height) for c in range(width)]
     scopes = {place: scope(*place) for place in places}
-    for reduction in reductions:
-        loops, body = _flat(reduction)
-        sums = {place: code.name("s") for place in places}
-        start = "splat(0)" if reduction.kind == "sum" else "splat(LOWEST)"
-        code.line("V " + ", ".join(f"{name} = {start}" for name in sums.values()) + ";")
+    for group in _alike(reductions, (code.target.registers - 4) // len(places)):
+        sums = {(id(reduction), place): code.name("s") for reduction in group for place in places}
+        for reduction in group:
+            start = "splat(0)" if reduction.kind == "sum" else "splat(LOWEST)"
+            code.line("V " + ", ".join(f"{sums[id(reduction), place]} = {start}" for place in places) + ";")
+        loops, _ = _flat(group[0])
         with _loops(code, loops):
             shared: dict[object, str] = {}
-            for place, name in sums.items():
-                inner = scopes[place].inside()
-                value = _vector(code, body, inner, shared)
-                code.line(f"{name} = {'add_v' if reduction.kind == 'sum' else 'larger_v'}({name}, {value});")
-        for place, name in sums.items():
-            scopes[place].known[id(reduction)] = name
+            for reduction in group:
+                own, body = _flat(reduction)
+                same = {mine: loop.name for mine, loop in zip(own, loops, strict=True)}
+                for place in places:
+                    name = sums[id(reduction), place]
+                    value = _vector(code, body, scopes[place].inside(same), shared)
+                    code.line(f"{name} = {'add_v' if reduction.kind == 'sum' else 'larger_v'}({name}, {value});")
+        for reduction in group:
+            for place in places:
+                scopes[place].known[id(reduction)] = sums[id(reduction), place]
     for place in places:
         value = _vector(code, nest.value, scopes[place])
         to = f"{nest.target.name} + {nest.offset.text(scopes[place].names)}"
         code.line(f"store({to}, {value});" if count == w else f"store_some({to}, {value}, {count});")
 
 
-def _emit_elements(code: _Code, nest: Nest, reductions: Sequence[Value], lanes: LoopIndex | None) -> None:
+def _emit_elements(
+    code: _Code, nest: Nest, reductions: Sequence[Value], lanes: LoopIndex | None, shared: LoopIndex | None
+) -> None:
     """Emit a nest that computes one element at a time. The lanes of its vectors, if any, are positions along a reduction."""
     w = code.target.lanes
-    with _loops(code, nest.loops):
+    with _loops(code, nest.loops, shared):
         scope = _Scope({}, None, 1, {})
         for reduction in reductions:
             loops, body = _flat(reduction)
@@ -350,9 +469,7 @@ def _emit_elements(code: _Code, nest: Nest, reductions: Sequence[Value], lanes: 
                     for begin, end, several, lane_count in spans:
                         if begin == end:
                             continue
-                        with code.block(
-                            f"for (long {lanes.name} = {begin}; {lanes.name} < {end}; {lanes.name} += {several * w})"
-                        ):
+                        with code.block(_head(lanes, begin, end, several * w)):
                             for i, part in enumerate(parts[:several]):
                                 name = f"({lanes.name} + {i * w})" if i else lanes.name
                                 value = _vector(code, body, _Scope({lanes: name}, lanes, lane_count, {}))

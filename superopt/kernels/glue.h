@@ -7,9 +7,9 @@
 #define API_VERSION 17
 
 enum { CREATE_STATUS = 0, CREATE_DOMAIN = 26, ADD_OPERATOR = 27, ADD_DOMAIN = 28, MUTABLE_DATA = 51, DIMENSION_COUNT = 61,
-       DIMENSIONS = 62, SHAPE_OF = 65, INPUT = 90, OUTPUT = 91, RELEASE_SHAPE = 99 };
+       DIMENSIONS = 62, SHAPE_OF = 65, INPUT = 90, OUTPUT = 91, RELEASE_STATUS = 93, RELEASE_SHAPE = 99, PARALLEL_FOR = 274 };
 
-typedef struct Api { void *functions[256]; } Api;
+typedef struct Api { void *functions[275]; } Api;
 typedef struct ApiBase { const Api *(*get)(uint32_t version); const char *(*version)(void); } ApiBase;
 typedef struct Status Status;
 typedef struct Context Context;
@@ -27,7 +27,7 @@ typedef struct Kernel {
     const int *kinds; /* the element types of the inputs */
     const Extents *shapes; /* of the inputs, then of the outputs */
     size_t scratch;
-    void (*run)(const number *const *, number *const *, number *);
+    void (*run)(const number *const *, number *const *, number *, Workers *);
 } Kernel;
 
 typedef struct Operator {
@@ -115,6 +115,31 @@ static Status *has_shape(const Api *api, const Tensor *tensor, Extents expected,
     return failed;
 }
 
+/* The threads of the session in which a kernel runs, and whether one of them read a row at an index out of range. */
+typedef struct Pool { Workers workers; const Api *api; const Context *context; int out_of_range; } Pool;
+
+typedef struct Job { Pool *pool; Share *share; const number *const *in; number *const *out; number *scratch; long count, each; } Job;
+
+static void run_part(void *opaque, size_t i) {
+    const Job *job = opaque;
+    long begin = i * job->each, end = begin + job->each;
+    int before = out_of_range;
+    out_of_range = 0;
+    job->share(job->in, job->out, job->scratch, begin, end + job->each > job->count ? job->count : end);
+    if (out_of_range) __atomic_store_n(&job->pool->out_of_range, 1, __ATOMIC_RELAXED);
+    out_of_range = before;
+}
+
+static void run_parts(Workers *workers, Share *share, const number *const *in, number *const *out, number *scratch, long count, long each) {
+    Pool *pool = (Pool *)workers;
+    Job job = {pool, share, in, out, scratch, count, each};
+    Status *failed = CALL(pool->api, PARALLEL_FOR, const Context *, void (*)(void *, size_t), size_t, size_t, void *)(pool->context, run_part, count / each, 0, &job);
+    if (failed) {
+        ((void (*)(Status *))pool->api->functions[RELEASE_STATUS])(failed);
+        share(in, out, scratch, 0, count);
+    }
+}
+
 static Status *compute(void *opaque, Context *context) {
     const State *state = opaque;
     const Kernel *kernel = state->kernel;
@@ -140,8 +165,9 @@ static Status *compute(void *opaque, Context *context) {
     number *scratch = scratch_of(kernel->scratch);
     if (kernel->scratch && !scratch) return CALL(api, CREATE_STATUS, int, const char *)(1, "superopt: no memory for a kernel");
     out_of_range = 0;
-    kernel->run(in, out, scratch);
-    if (out_of_range) return CALL(api, CREATE_STATUS, int, const char *)(2, "superopt: an index of a kernel is out of range");
+    Pool pool = {{run_parts}, api, context, 0};
+    kernel->run(in, out, scratch, &pool.workers);
+    if (out_of_range || pool.out_of_range) return CALL(api, CREATE_STATUS, int, const char *)(2, "superopt: an index of a kernel is out of range");
     return NULL;
 }
 

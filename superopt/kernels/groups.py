@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from superopt.algebra.terms import variables
 from superopt.kernels.emit import Target, is_vectorized
-from superopt.kernels.loops import UnsupportedError
+from superopt.kernels.loops import Steps, UnsupportedError
 from superopt.kernels.schedule import KernelProgram, iterations, program_of
 from superopt.model.bodies import TOP
 from superopt.model.islands import Chart, Island
@@ -46,18 +46,19 @@ def kernel_groups(chart: Chart, target: Target, most: int) -> Iterator[Group]:
     """Yield the parts of the model's islands that can become kernels, with their loop nests.
 
     A node for which the generator writes no kernel divides its island: the nodes that depend on this node are in later parts.
-    Parts of a single node are left out, and so are parts for which the generator writes no kernel as a whole. No nest has more
-    than `most` iterations.
+    Parts of a single node that is not a recurrence are left out, and so are parts for which the generator writes no kernel as a
+    whole. No nest has more than `most` iterations.
     """
     known: dict[object, bool] = {}
     for island in chart.islands():
         for nodes in _parts(chart, island, target, most, known).values():
-            if len(nodes) > 1:
-                part = chart.island(nodes)
-                try:
-                    yield Group(part, kernel_program(part, target, most))
-                except UnsupportedError:
-                    continue
+            part = chart.island(nodes)
+            try:
+                program = kernel_program(part, target, most)
+            except UnsupportedError:
+                continue
+            if len(nodes) > 1 or any(isinstance(p, Steps) for p in program.parts):
+                yield Group(part, program)
 
 
 def _parts(chart: Chart, island: Island, target: Target, most: int, known: dict[object, bool]) -> Mapping[int, list[ir.Node]]:

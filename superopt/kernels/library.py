@@ -12,7 +12,7 @@ from importlib import resources
 from pathlib import Path
 
 from superopt.errors import CompilerError, first_line
-from superopt.kernels.emit import Target, function_of, scratch_offsets
+from superopt.kernels.emit import Target, functions_of, scratch_offsets
 from superopt.kernels.loops import UnsupportedError
 from superopt.kernels.schedule import KernelProgram
 from superopt.policy import KERNELS
@@ -42,7 +42,7 @@ def source_of(kernels: Sequence[LibraryKernel], domain: str, target: Target) -> 
     parts = [f"#define W {target.lanes}", text_of("prelude.h"), text_of("glue.h")]
     for kernel in kernels:
         program = kernel.program
-        parts.append(function_of(program, f"run_{kernel.name}", target))
+        parts.append(functions_of(program, f"run_{kernel.name}", target))
         buffers = (*program.inputs.values(), *program.outputs.values())
         for i, buffer in enumerate(buffers):
             sizes = ", ".join(map(str, buffer.shape)) or "0"

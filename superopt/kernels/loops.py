@@ -272,3 +272,24 @@ class Nest:
     def reads(self) -> list[Buffer]:
         """The buffers that the nest reads, in the order of their first use."""
         return list(dict.fromkeys(v.data[0] for v in self.value.within() if v.kind == "read"))
+
+    @property
+    def nests(self) -> tuple[Nest, ...]:
+        """The nest itself, as the only nest of a part."""
+        return (self,)
+
+
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """Loop nests that run in order for each index of a loop, such as the steps of a recurrence.
+
+    A step reads the results of earlier steps.
+    """
+
+    loop: LoopIndex
+    nests: tuple[Nest, ...]
+
+    @property
+    def reads(self) -> list[Buffer]:
+        """The buffers that the nests read, in the order of their first use."""
+        return list(dict.fromkeys(buffer for nest in self.nests for buffer in nest.reads))

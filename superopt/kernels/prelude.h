@@ -23,6 +23,14 @@ typedef int32_t lanes;
 #define LOWEST (-INFINITY)
 #endif
 
+/* The iterations from `begin` to `end` - 1 of a loop of a nest. */
+typedef void Share(const number *const *in, number *const *out, number *scratch, long begin, long end);
+
+/* Threads, of which each takes `each` of `count` iterations at once. */
+typedef struct Workers {
+    void (*share)(struct Workers *, Share *, const number *const *in, number *const *out, number *scratch, long count, long each);
+} Workers;
+
 typedef number V __attribute__((vector_size(W * sizeof(number))));
 typedef number U __attribute__((vector_size(W * sizeof(number)), aligned(sizeof(number))));
 typedef lanes M __attribute__((vector_size(W * sizeof(number))));
@@ -90,7 +98,12 @@ INLINE long wrapped(number i, long n) {
 INLINE V blend(M mask, V a, V b) { return (V)((mask & (M)a) | (~mask & (M)b)); }
 
 #ifdef FIELD
-INLINE V reduced(V x) { return x % PRIME; }
+/* The residue of x modulo the prime 2^31 - 1, for x from 0 to 2^62. */
+INLINE V reduced(V x) {
+    V y = (x & PRIME) + (x >> 31);
+    V z = (y & PRIME) + (y >> 31);
+    return z - ((V)(z >= PRIME) & PRIME);
+}
 INLINE V add_v(V a, V b) { return reduced(a + b); }
 INLINE V sub_v(V a, V b) { return reduced(a - b + PRIME); }
 INLINE V mul_v(V a, V b) { return reduced(a * b); }

@@ -9,18 +9,25 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from superopt.algebra import index as notation
 from superopt.algebra.operators import apply, interpret, operator
-from superopt.algebra.terms import Term, subterms
+from superopt.algebra.terms import Term, subterms, variable, variables
 from superopt.errors import ShapeError
 from superopt.kernels.affine import IndexExpression, LoopIndex, Quotient, index
-from superopt.kernels.loops import Buffer, Nest, Tracing, UnsupportedError, Value, reread
+from superopt.kernels.loops import Buffer, Nest, Steps, Tracing, UnsupportedError, Value, reread
 from superopt.notation.parsing import parse
 from superopt.policy import KERNELS
 from superopt.speclib.composite import unfolded
+from superopt.speclib.recurrence import Recurrence, recurrences
+
+Source: TypeAlias = Callable[[Tracing], notation.Tensor]
+"""A function that returns the tensor from which nests read a term, a variable or a state."""
+Definition: TypeAlias = Callable[[Sequence[IndexExpression]], Value]
+"""A function that returns an element, as a value over loop indices, at a position."""
 
 FUNCTIONS = frozenset({"sigmoid", "tanh"})
 """Composite operators for which the generator has code of its own. Their definitions lose digits by cancellation in float32."""
@@ -40,14 +47,20 @@ class KernelProgram:
         weights: The buffers of weights, by the constant terms that compute them.
         outputs: The buffers of the outputs, by name.
         scratch: The buffers of all other terms with memory.
-        nests: The loop nests, in an order in which they can run.
+        parts: The loop nests and the repeated nests of recurrences, in an order in which they can run.
     """
 
     inputs: Mapping[str, Buffer]
     weights: Mapping[Term, Buffer]
     outputs: Mapping[str, Buffer]
     scratch: tuple[Buffer, ...]
-    nests: tuple[Nest, ...]
+    parts: tuple[Nest | Steps, ...]
+
+    @property
+    def nests(self) -> Iterator[Nest]:
+        """The loop nests, also those that are repeated."""
+        for part in self.parts:
+            yield from part.nests
 
 
 def program_of(outputs: Mapping[str, Term], panel: int) -> KernelProgram:
@@ -64,7 +77,7 @@ def program_of(outputs: Mapping[str, Term], panel: int) -> KernelProgram:
     if any(root.constant or root.is_variable for root in roots) or len(set(roots)) < len(roots):
         raise UnsupportedError("an output that is an input, a weight or another output")
     try:
-        return _Scheduling(dict(zip(outputs, roots, strict=True)), panel).program()
+        return _Scheduling(dict(zip(outputs, roots, strict=True)), panel, {}, [], {}).program()
     except UnsupportedError:
         raise
     except ShapeError as error:
@@ -74,14 +87,11 @@ def program_of(outputs: Mapping[str, Term], panel: int) -> KernelProgram:
 def expanded(root: Term, done: dict[Term, Term]) -> Term:
     """Return the term with composite operators replaced by the definitions that kernels compute.
 
-    Operators in `FUNCTIONS` are kept. A convolution with padding becomes a convolution of a padded image.
+    Operators in `FUNCTIONS` and recurrences are kept. A convolution with padding becomes a convolution of a padded image.
 
     Args:
         root: The term.
         done: The terms that have already been expanded, with their results. New results are added.
-
-    Raises:
-        UnsupportedError: An operator is a recurrence.
     """
     for term in subterms(root):
         if term in done:
@@ -91,7 +101,7 @@ def expanded(root: Term, done: dict[Term, Term]) -> Term:
             continue
         args = tuple(done[a] for a in term.args)
         same = term if args == term.args else _applied(term, args)
-        definition = None if same.op in FUNCTIONS else _definition(same)
+        definition = None if same.op in FUNCTIONS or same.op in recurrent_operators() else _definition(same)
         done[term] = same if definition is None else expanded(definition, done)
     return done[root]
 
@@ -100,10 +110,14 @@ def _applied(term: Term, args: Sequence[Term]) -> Term:
     return apply(term.op, *args, **dict(term.attributes))
 
 
+@functools.cache
+def recurrent_operators() -> Mapping[str, tuple[Recurrence, int]]:
+    """Return the recurrence and the number of the state that define each recurrent operator, by the operator's name."""
+    return {name: (each, i) for each in recurrences() for i, name in enumerate((each.every, *each.last))}
+
+
 def _definition(term: Term) -> Term | None:
     spec = operator(term.op)
-    if spec.unrolled is not None:
-        raise UnsupportedError(f"the recurrence {term.op}")
     if spec.kernel:
         operands = dict(zip(spec.operands, term.args, strict=True))
         (body,) = parse(spec.kernel, operands, numbers=dict(term.attributes))
@@ -139,15 +153,31 @@ class _Reading:
 
 
 class _Scheduling:
-    def __init__(self, outputs: Mapping[str, Term], panel: int) -> None:
-        self.outputs, self.panel = outputs, panel
-        self.weights: dict[Term, Buffer] = {}
+    """The schedule of an island, or of a step of a recurrence.
+
+    Args:
+        outputs: The terms to compute, by name.
+        panel: The number of columns of a product that one tile computes.
+        weights: The buffers of weights. New weights are added.
+        scratch: The buffers of intermediate results. New buffers are added.
+        sources: The tensors from which nests read terms that are already computed, such as the variables of a step.
+    """
+
+    def __init__(
+        self,
+        outputs: Mapping[str, Term],
+        panel: int,
+        weights: dict[Term, Buffer],
+        scratch: list[Buffer],
+        sources: Mapping[Term, Source],
+    ) -> None:
+        self.outputs, self.panel, self.weights, self.scratch = outputs, panel, weights, scratch
+        self.stored: dict[Term, Source] = dict(sources)
         self.terms = self._terms()
         self.users: dict[Term, list[Term]] = {}
         for term in self.terms:
             for a in dict.fromkeys(term.args):
                 self.users.setdefault(a, []).append(term)
-        self.stored: dict[Term, Buffer] = {}
         self.readings: dict[Term, _Reading] = {}
 
     def _terms(self) -> list[Term]:
@@ -160,40 +190,120 @@ class _Scheduling:
             weights = term.constant and not term.is_variable and any(t.is_variable for t in subterms(term))
             if weights and _size(term) <= max(map(_size, term.args)):
                 folded.add(term)
-        found = subterms(*self.outputs.values(), stop=folded)
+        found = subterms(*self.outputs.values(), stop={*folded, *self.stored})
         read = {a for t in found for a in t.args}
         for term in [*sorted(read & folded, key=lambda t: t.key), *(t for t in found if t.is_variable and t.constant)]:
-            self.weights[term] = Buffer(f"w{len(self.weights)}", term.sizes)
-        return [t for t in found if not t.is_variable]
+            if term not in self.stored:
+                self.weights[term] = Buffer(f"w{len(self.weights)}", term.sizes)
+                self.stored[term] = _stored(self.weights[term])
+        return [t for t in found if not t.is_variable and t not in self.stored]
 
     def program(self) -> KernelProgram:
         """Return the nests, in the order of the terms that they compute, and the buffers that they read and write."""
-        inputs = {t.name: Buffer(f"x{i}", t.sizes, t.position) for i, t in enumerate(self._variables())}
+        found = [t for t in subterms(*self.outputs.values()) if t.is_variable and not t.constant]
+        inputs = {t.name: Buffer(f"x{i}", t.sizes, t.position) for i, t in enumerate(found)}
+        self.stored |= {t: _stored(inputs[t.name]) for t in found}
         outputs = {name: Buffer(f"y{i}", term.sizes) for i, (name, term) in enumerate(self.outputs.items())}
-        by_term = {term: outputs[name] for name, term in self.outputs.items()}
-        self.stored = {**{t: inputs[t.name] for t in self._variables()}, **self.weights}
-        nests: list[Nest] = []
-        scratch: list[Buffer] = []
-        for term in self.terms:
-            if term in by_term or self._needs_memory(term):
-                target = by_term.get(term) or Buffer(f"t{len(scratch)}", term.sizes)
-                if term not in by_term:
-                    scratch.append(target)
-                nests.append(self._nest(term, target))
-                self.stored[term] = target
-        read = {buffer for nest in nests for buffer in nest.reads}
+        parts = self.parts({term: outputs[name] for name, term in self.outputs.items()})
+        read = {buffer for part in parts for nest in part.nests for buffer in nest.reads}
         weights = {term: buffer for term, buffer in self.weights.items() if buffer in read}
-        return KernelProgram(inputs, weights, outputs, tuple(scratch), tuple(nests))
+        return KernelProgram(inputs, weights, outputs, tuple(self.scratch), parts)
 
-    def _variables(self) -> list[Term]:
-        return [t for t in subterms(*self.outputs.values()) if t.is_variable and not t.constant]
+    def parts(self, targets: Mapping[Term, Buffer]) -> tuple[Nest | Steps, ...]:
+        """Return the nests that compute all terms with memory. `targets` has the buffers of the outputs, by their terms."""
+        parts: list[Nest | Steps] = []
+        for term in self.terms:
+            if term in self.stored:
+                continue
+            if term.op in recurrent_operators():
+                parts += self._recurrence(term, targets)
+            elif term in targets or self._needs_memory(term):
+                target = targets.get(term) or self._memory(term.sizes)
+                parts.append(self._nest(target, functools.partial(self._value_at, term)))
+                self.stored[term] = _stored(target)
+        return tuple(parts)
+
+    def _memory(self, shape: tuple[int, ...]) -> Buffer:
+        self.scratch.append(Buffer(f"t{len(self.scratch)}", shape))
+        return self.scratch[-1]
+
+    def _recurrence(self, term: Term, targets: Mapping[Term, Buffer]) -> Iterator[Nest | Steps]:
+        """Yield the parts that compute all states of a recurrence after each step.
+
+        Terms of the step that do not depend on the states are computed for all steps at once, before the first step.
+        """
+        recurrence, _ = recurrent_operators()[term.op]
+        names = (recurrence.every, *recurrence.last)
+        every = next((t for t in targets if t.op == names[0] and t.args == term.args), None)
+        shapes = [(term.args[0].sizes[0], *state.sizes) for state in term.args[-len(names) :]]
+        kept = [targets[every] if every and not i else self._memory(shape) for i, shape in enumerate(shapes)]
+        yield from self._steps(recurrence, term.args, kept)
+        for same in (t for t in self.terms if t.op in names and t.args == term.args):
+            buffer = kept[names.index(same.op)]
+            last = IndexExpression((), buffer.shape[0] - 1)
+            self.stored[same] = _stored(buffer) if same.op == names[0] else _element(_stored(buffer), last)
+            if same in targets and same is not every:
+                yield self._nest(targets[same], functools.partial(self._value_at, same))
+
+    def _steps(self, recurrence: Recurrence, operands: Sequence[Term], kept: Sequence[Buffer]) -> Iterator[Nest | Steps]:
+        """Yield the parts that compute the states of a recurrence after each step. `kept` has a buffer for each state."""
+        sequence, initial = operands[0], operands[-len(kept) :]
+        element = variable("x", sequence.sizes[1:])
+        states = [variable(name, state.sizes) for name, state in zip(recurrence.states, initial, strict=True)]
+        pieces = self._pieces(recurrence, operands[1 : -len(kept)], initial[0].sizes)
+        given = {t.name: t for t in (element, *states, *pieces)}
+        done: dict[Term, Term] = {}
+        after = [expanded(root, done) for root in recurrence.after(given)]
+        if any(root.is_variable for root in after) or len({*after}) < len(after):
+            raise UnsupportedError(f"a state of {recurrence.every} that is an operand or another state")
+        free = {t for t in subterms(*after) if not t.is_variable and not {*states} & {*variables(t)}}
+        inner = [a for t in subterms(*after) if t not in free for a in t.args if a in free]
+        whole = _Scheduling({}, self.panel, self.weights, self.scratch, pieces)
+        stored: dict[Term, Source] = {}
+        for term in dict.fromkeys(inner):
+            target = self._memory((kept[0].shape[0], *term.sizes))
+
+            def definition(position: Sequence[IndexExpression], term: Term = term) -> Value:
+                return whole.value(term, position[1:], {element: _element(self._source(sequence), position[0])})
+
+            yield self._nest(target, definition)
+            stored[term] = _stored(target)
+        before = [self._source(state) for state in initial]
+        loop = LoopIndex("step", kept[0].shape[0] - 1)
+        for now in (IndexExpression(), index(loop) + 1):
+            at_step = {term: _element(source, now) for term, source in stored.items()}
+            at_step |= {element: _element(self._source(sequence), now), **dict(zip(states, before, strict=True)), **pieces}
+            one = _Scheduling(dict(zip(recurrence.states, after, strict=True)), self.panel, self.weights, self.scratch, at_step)
+            own = {root: Buffer("", root.sizes) for root in after}
+            nests = [n for part in one.parts(own) for n in part.nests]
+            for buffer, root in zip(kept, after, strict=True):
+                nests = [_moved(nest, own[root], buffer, now * _size(root)) for nest in nests]
+            if now.terms:
+                yield Steps(loop, tuple(nests))
+            else:
+                yield from nests
+            if loop.extent == 0:
+                return
+            before = [_element(_stored(buffer), index(loop)) for buffer in kept]
+
+    def _pieces(self, recurrence: Recurrence, operands: Sequence[Term], state: tuple[int, ...]) -> dict[Term, Source]:
+        """Return the parts of a recurrence's weights and biases as variables of the step, with the tensors that they read."""
+        found: dict[Term, Source] = {}
+        for names, operand in zip(recurrence.parts.values(), operands, strict=True):
+            for place, name in enumerate(names):
+                shape = (operand.sizes[0], state[-1]) if operand.rank > 1 else state
+                found[variable(name, shape)] = _columns(self._source(operand), place * state[-1], shape)
+        return found
+
+    def _source(self, term: Term) -> Source:
+        return lambda tracing: self._tensor(term, tracing, {})
 
     def _needs_memory(self, term: Term) -> bool:
         users = self.users.get(term, [])
         value = self._value_at(term, tuple(map(index, _axes(term))))
         if any(v.is_reduction for v in value.within()):
             return not (len(users) == 1 and self._is_read_in_rows(term, users[0]) and not self._reduces(users[0]))
-        cost = sum(KERNELS.default_function_cost if v.kind in COSTLY else 1.0 for v in value.within() if v.args)
+        cost = cost_of(value)
         if not cost:
             return False
         reads = sum(self._reading(user).iterations for user in users)
@@ -211,23 +321,23 @@ class _Scheduling:
             self.readings[term] = _reading_of(term)
         return self.readings[term]
 
-    def _nest(self, term: Term, target: Buffer) -> Nest:
-        """Return the nest that computes the term.
+    def _nest(self, target: Buffer, definition: Definition) -> Nest:
+        """Return the nest that computes the elements of the buffer by this definition.
 
         Its loops are chosen so that offsets have few quotients: neighbouring axes may share a loop, and a loop may be split.
         """
-        extents = [n for n in term.sizes if n > 1]
-        best = self._traced(term, target, extents)
+        extents = [n for n in target.shape if n > 1]
+        best = _traced(target, definition, extents)
         for place in range(len(extents) - 1, 0, -1):
             merged = [*extents[: place - 1], extents[place - 1] * extents[place], *extents[place + 1 :]]
-            nest = self._traced(term, target, merged)
+            nest = _traced(target, definition, merged)
             if len(_quotients(nest)) <= len(_quotients(best)):
                 extents, best = merged, nest
-        while split := self._split(term, target, best):
+        while split := _split(target, definition, best):
             best = split
-        return self._packed(term, target, best) or best
+        return self._packed(target, definition, best) or best
 
-    def _packed(self, term: Term, target: Buffer, nest: Nest) -> Nest | None:
+    def _packed(self, target: Buffer, definition: Definition, nest: Nest) -> Nest | None:
         """Return a nest for products with weight matrices that are stored in panels of `panel` columns, or None.
 
         The loop over the panels is outermost, so that a panel stays in the cache while all rows are multiplied by it.
@@ -236,16 +346,21 @@ class _Scheduling:
         last = nest.loops[-1] if nest.loops else None
         if last is None or last.extent % panel or last.extent == panel:
             return None
-        reductions = [v for v in nest.value.within() if v.is_reduction]
-        read = {v.data[0] for r in reductions for v in r.within() if v.kind == "read" and _is_matrix(v, r.data, last)}
-        matrices = [(weight, buffer) for weight, buffer in self.weights.items() if buffer in read and weight.rank == 2]
-        if not matrices or len(matrices) < len(reductions):
+        weights = {buffer: weight for weight, buffer in self.weights.items() if weight.rank == 2}
+        matrices: dict[Buffer, Term] = {}
+        for reduction in (v for v in nest.value.within() if v.is_reduction):
+            reads = [v for v in reduction.within() if v.kind == "read" and v.data[0] in weights]
+            own = {v.data[0]: weights[v.data[0]] for v in reads if _is_matrix(v, reduction.data, last, panel)}
+            if not own:
+                return None
+            matrices |= own
+        if not matrices:
             return None
         extents = [loop.extent for loop in nest.loops]
-        split = self._traced(term, target, [*extents[:-1], last.extent // panel, panel])
+        split = _traced(target, definition, [*extents[:-1], last.extent // panel, panel])
         *outer, panels, lanes = split.loops
         value = split.value
-        for weight, buffer in matrices:
+        for buffer, weight in matrices.items():
             value = self._in_panels(value, weight, buffer)
         return Nest(target, (panels, *outer, lanes), split.offset, value)
 
@@ -260,34 +375,21 @@ class _Scheduling:
 
         return reread(value, buffer, panels, position)
 
-    def _split(self, term: Term, target: Buffer, nest: Nest) -> Nest | None:
-        """Return a nest in which one loop is split so that there are fewer quotients, or None."""
-        for quotient in sorted(_quotients(nest), key=lambda q: q.key):
-            for place, loop in enumerate(nest.loops):
-                if loop in quotient.loops() and loop.extent % quotient.by == 0 and quotient.by < loop.extent:
-                    extents = [each.extent for each in nest.loops]
-                    extents[place : place + 1] = [loop.extent // quotient.by, quotient.by]
-                    found = self._traced(term, target, extents)
-                    if len(_quotients(found)) < len(_quotients(nest)):
-                        return found
-        return None
-
-    def _traced(self, term: Term, target: Buffer, extents: Sequence[int]) -> Nest:
-        loops = tuple(LoopIndex(f"o{i}", n) for i, n in enumerate(extents))
-        flat = Buffer("", tuple(extents)).at(tuple(map(index, loops)))
-        return Nest(target, loops, flat, self._value_at(term, _position(flat, term.sizes)))
-
     def _value_at(self, term: Term, position: Sequence[IndexExpression]) -> Value:
+        return self.value(term, position, {})
+
+    def value(self, term: Term, position: Sequence[IndexExpression], sources: Mapping[Term, Source]) -> Value:
+        """Return the element of the term at this position. `sources` has more tensors from which terms are read."""
         tracing = Tracing()
         with notation.interpreted(tracing):
-            value: Value = self._tensor(term, tracing, {})[tuple(position)]
+            value: Value = self._tensor(term, tracing, {t: source(tracing) for t, source in sources.items()})[tuple(position)]
         return value
 
     def _tensor(self, term: Term, tracing: Tracing, known: dict[Term, notation.Tensor]) -> notation.Tensor:
         """Return the term's tensor. An element of a term with memory is read."""
         if term not in known:
             if term in self.stored:
-                known[term] = tracing.stored(self.stored[term])
+                known[term] = self.stored[term](tracing)
             else:
                 operands = [self._tensor(a, tracing, known) for a in term.args]
                 made = _function(term, operands[0]) if term.op in FUNCTIONS else interpret(term, operands)
@@ -295,7 +397,60 @@ class _Scheduling:
         return known[term]
 
 
+def _stored(buffer: Buffer) -> Source:
+    return lambda tracing: tracing.stored(buffer)
+
+
+def _element(source: Source, position: IndexExpression) -> Source:
+    """Return an element of a sequence: the tensor at this position of the first axis."""
+
+    def found(tracing: Tracing) -> notation.Tensor:
+        whole = source(tracing)
+        return notation.Tensor(whole.shape[1:], lambda *rest: whole[(position, *rest)])
+
+    return found
+
+
+def _columns(source: Source, start: int, shape: tuple[int, ...]) -> Source:
+    """Return the columns of a matrix from `start` on, or the elements of a vector from `start` on, as every row of a matrix."""
+
+    def found(tracing: Tracing) -> notation.Tensor:
+        whole = source(tracing)
+        return notation.Tensor(shape, lambda row, column: whole[(row, column + start)[-len(whole.shape) :]])
+
+    return found
+
+
+def _moved(nest: Nest, old: Buffer, new: Buffer, start: IndexExpression) -> Nest:
+    """Return the nest with the buffer `old` replaced by the elements of `new` from the offset `start` on."""
+    moved = replace(nest, value=reread(nest.value, old, new, lambda offset: offset + start))
+    return replace(moved, target=new, offset=nest.offset + start) if nest.target is old else moved
+
+
+def _traced(target: Buffer, definition: Definition, extents: Sequence[int]) -> Nest:
+    """Return the nest with loops of these extents."""
+    loops = tuple(LoopIndex(f"o{i}", n) for i, n in enumerate(extents))
+    flat = Buffer("", tuple(extents)).at(tuple(map(index, loops)))
+    return Nest(target, loops, flat, definition(_position(flat, target.shape)))
+
+
+def _split(target: Buffer, definition: Definition, nest: Nest) -> Nest | None:
+    """Return a nest in which one loop is split so that there are fewer quotients, or None."""
+    for quotient in sorted(_quotients(nest), key=lambda q: q.key):
+        for place, loop in enumerate(nest.loops):
+            if loop in quotient.loops() and loop.extent % quotient.by == 0 and quotient.by < loop.extent:
+                extents = [each.extent for each in nest.loops]
+                extents[place : place + 1] = [loop.extent // quotient.by, quotient.by]
+                found = _traced(target, definition, extents)
+                if len(_quotients(found)) < len(_quotients(nest)):
+                    return found
+    return None
+
+
 def _reading_of(term: Term) -> _Reading:
+    """Return how the operator of the term reads its operands. A recurrence reads each operand in each step."""
+    if term.op in recurrent_operators():
+        return _Reading(_size(term) * term.args[0].sizes[0], reduces=True, in_rows=(False,) * len(term.args))
     tracing = Tracing()
     buffers = [Buffer(f"a{i}", a.sizes) for i, a in enumerate(term.args)]
     position = tuple(map(index, _axes(term)))
@@ -339,6 +494,18 @@ def _reduced_count(value: Value) -> int:
     return counts[id(value)]
 
 
+def cost_of(value: Value) -> float:
+    """Return the cost of an element, in additions. Values that occur several times are computed once."""
+    times = {id(value): 1}
+    total = 0.0
+    for one in reversed([*value.within()]):
+        inside = times[id(one)] * (one.data.extent if one.is_reduction else 1)
+        for a in one.args:
+            times[id(a)] = max(times.get(id(a), 0), inside)
+        total += inside * (KERNELS.default_function_cost if one.kind in COSTLY else 1.0 if one.args else 0.0)
+    return total
+
+
 def _position(flat: IndexExpression, shape: Sequence[int]) -> tuple[IndexExpression, ...]:
     """Return the position of the element at this offset of a tensor in row-major order."""
     position: list[IndexExpression] = []
@@ -353,10 +520,11 @@ def _axes(term: Term) -> tuple[LoopIndex, ...]:
     return tuple(LoopIndex(f"o{axis}", n) for axis, n in enumerate(term.sizes))
 
 
-def _is_matrix(read: Value, rows: LoopIndex, columns: LoopIndex) -> bool:
-    """Return whether a value reads the element of a matrix at these indices of its rows and columns."""
+def _is_matrix(read: Value, rows: LoopIndex, columns: LoopIndex, panel: int) -> bool:
+    """Return whether a value reads a matrix at these indices of its rows and columns, counted from the start of a panel."""
     buffer, offset = read.data
-    return len(buffer.shape) == 2 and offset == index(rows) * buffer.shape[1] + index(columns) and rows.extent > 1
+    start = offset - index(rows) * buffer.shape[1] - index(columns)
+    return rows.extent > 1 and not start.terms and start.constant % panel == 0
 
 
 def _quotients(nest: Nest) -> set[Quotient]:
