@@ -18,6 +18,7 @@ from superopt.algebra.operators import apply, operator
 from superopt.algebra.terms import Term, subterms, variables
 from superopt.kernels.emit import PRIME, Target, functions_of, scratch_offsets
 from superopt.kernels.library import compiler, text_of
+from superopt.kernels.loops import PRODUCTS
 from superopt.kernels.schedule import FUNCTIONS, KernelProgram, expanded
 
 FIELD = ("-DFIELD",)
@@ -98,8 +99,12 @@ def _larger(a: Residue, b: Residue) -> Residue:
 
 
 def _power(v: Residue, exponent: Residue) -> Residue:
-    whole = np.broadcast_arrays(v.array, exponent.array)
-    return Residue(np.where(whole[1] == 2, (v * v).array, (hashed(v, 139) + hashed(exponent, 149)).array))
+    found = hashed(v, 139) + hashed(exponent, 149)
+    product = v
+    for n in PRODUCTS:
+        product = product * v
+        found = Residue(np.where(exponent.array == n, product.array, found.array))
+    return found
 
 
 FIELD_FUNCTIONS: dict[str, Callable[..., Residue]] = {

@@ -35,7 +35,7 @@ from superopt.errors import InstantiationError, ShapeError
 from superopt.notation.parsing import Equation, equation_at_ranks
 from superopt.policy import PROOF
 from superopt.proof.definitions import arithmetic
-from superopt.proof.definitions.align import first_from
+from superopt.proof.definitions.align import first_from, floor_quotients
 from superopt.proof.definitions.alpha import collect_summands, shape
 from superopt.proof.definitions.arithmetic import SolverEffort, is_contradictory, is_valid
 from superopt.proof.definitions.assumptions import Assumptions
@@ -45,7 +45,7 @@ from superopt.proof.definitions.index import Attempt, commutative_obligations, p
 from superopt.proof.definitions.maxima import largest
 from superopt.proof.definitions.normal import Normal
 from superopt.proof.definitions.signs import Sign, Signs
-from superopt.proof.definitions.simplify import simplify_sum, vanishes
+from superopt.proof.definitions.simplify import known_quotient, simplify_sum, vanishes
 from superopt.proof.definitions.sums import (
     Call,
     GuardedValue,
@@ -487,6 +487,26 @@ def test_contradictory() -> None:
     assert is_contradictory([same(n, 0)])
     assert not is_contradictory([at_least(a, 1), at_least(1, a)])
     assert not is_contradictory([at_least(real, Fraction(1, 4)), at_least(Fraction(3, 4), real)])
+
+
+@pytest.mark.parametrize(
+    ("facts", "quotient", "expected"),
+    [
+        ([at_least(r, 0), r < s, at_least(b, 1)], floor_divide(a * s + r, b * s), floor_divide(a, b)),
+        ([at_least(r, 0), r < s], floor_divide(a * s + r, s * s), floor_divide(a, s)),
+        ([at_least(r, 0), r < n, at_least(a, 0), a < s], floor_divide(a * n + r, s * n), 0),
+        ([at_least(b, 1)], floor_divide(floor_divide(a, s), b), floor_divide(a, s * b)),
+        ([at_least(r, 0), r < s + 1, at_least(b, 1)], floor_divide(a * s + r, b * s), None),
+        ([at_least(r, -1), r < s, at_least(b, 1)], floor_divide(a * s + r, b * s), None),
+        ([at_least(r, 0), r < s], floor_divide(a * s + r, b * s), None),
+        ([at_least(r, 0), r < s, at_least(b, 1)], floor_divide(real * s + r, b * s), None),
+        ([at_least(r, 0), r < s, at_least(b, 1)], floor_divide(a * s * Fraction(1, 2) + r, b * s), None),
+    ],
+)
+def test_a_quotient_loses_the_remainders_that_are_too_small_to_change_it(
+    facts: list[Cond], quotient: Extent, expected: Extent | None
+) -> None:
+    assert known_quotient((at_least(s, 1), *facts), next(floor_quotients([quotient]))) == expected
 
 
 @pytest.mark.parametrize(

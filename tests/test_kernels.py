@@ -105,6 +105,12 @@ def test_tiles_rests_and_panels_of_products_are_exact(target: Target, tmp_path: 
     terms += terms_of("x @ transpose(y, perm=(-1, -2))", "softmax(x, axis=-1) @ w", x=(9, 70), y=(5, 70), w=(70, 130))
     terms += terms_of("transpose(x, perm=(-2, -3, -1)) @ w", "layer_norm(x, epsilon=1/1000)", x=(3, 5, 36), w=(36, 32))
     terms += terms_of("reshape(transpose(x @ y, perm=(-3, -1, -2)), shape=(2, 6, 12))", x=(2, 8, 5), y=(2, 5, 9))
+    for rows, columns in [(8, 8), (33, 70), (9, 200), (70, 16), (8, 5), (4, 4)]:
+        shapes = {"x": (3, rows, columns), "y": (3, columns, rows), "z": (rows,)}
+        terms += terms_of("relu(transpose(x, perm=(-3, -1, -2)))", "transpose(x, perm=(-3, -1, -2)) * y", **shapes)
+        terms += terms_of(
+            "transpose(x, perm=(-1, -2, -3))", "layer_norm(transpose(x, perm=(-3, -1, -2)), epsilon=1/1000)", **shapes
+        )
     assert differences(programs_of(terms, target), target, tmp_path) == []
 
 

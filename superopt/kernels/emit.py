@@ -320,16 +320,22 @@ class _Tiles:
         row: The loop over the rows of a tile, or None if a tile has one row.
         rows: The number of rows of a tile.
         vectors: The number of vectors of a row.
+        turned: The reads of tiles that are contiguous along the rows. They are transposed in registers.
     """
 
     outer: tuple[LoopIndex, ...]
     row: LoopIndex | None
     rows: int
     vectors: int
+    turned: tuple[Value, ...] = ()
 
     @classmethod
     def of(cls, nest: Nest, reductions: Sequence[Value], lanes: LoopIndex, target: Target) -> _Tiles:
         outer = [loop for loop in nest.loops if loop is not lanes]
+        for row in () if reductions else reversed(outer):
+            turned = tuple(v for v in nest.value.within() if _is_turned(v, row, lanes, target.lanes))
+            if turned:
+                return cls(tuple(loop for loop in outer if loop is not row), row, target.lanes, 1, turned)
         row = _row_loop(outer, reductions, lanes)
         vectors = min(target.panel // target.lanes, max(1, lanes.extent // target.lanes)) if reductions else 1
         rows = _divisor(row.extent, (target.registers - vectors - 2) // vectors) if row is not None else 1
@@ -342,14 +348,19 @@ def _emit_tiles(code: _Code, nest: Nest, reductions: Sequence[Value], lanes: Loo
     tiles = _Tiles.of(nest, reductions, lanes, code.target)
     row = tiles.row
     with _loops(code, tiles.outer, shared):
-        for start, end, height in _parts(row.extent, tiles.rows) if row is not None else [(0, 1, 1)]:
+        for start, end, height in (
+            _parts(row.extent, tiles.rows, overlap=bool(tiles.turned)) if row is not None else [(0, 1, 1)]
+        ):
             names = {row: row.name} if row is not None else {}
             head = "" if row is None else _span_head(row, start, end, height, whole=not start, shared=row is shared)
             with code.block(head):
                 for begin, finish, width, count in _columns(lanes.extent, tiles.vectors, w):
                     whole = begin == 0 and finish == lanes.extent // (width * w) * (width * w)
                     with code.block(_span_head(lanes, begin, finish, width * w, whole=whole, shared=lanes is shared)):
-                        _emit_tile(code, nest, reductions, lanes, row, names, height, width, count)
+                        if row is not None and tiles.turned:
+                            _emit_turned_tile(code, nest, lanes, row, tiles.turned)
+                        else:
+                            _emit_tile(code, nest, reductions, lanes, row, names, height, width, count)
 
 
 def _row_loop(outer: Sequence[LoopIndex], reductions: Sequence[Value], lanes: LoopIndex) -> LoopIndex | None:
@@ -372,13 +383,16 @@ def _divisor(extent: int, most: int) -> int:
     return best if 2 * best > most else most
 
 
-def _parts(extent: int, step: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the first index, the end and the step of the loop over whole tiles, and of the rest."""
+def _parts(extent: int, step: int, *, overlap: bool) -> Iterator[tuple[int, int, int]]:
+    """Yield the first index, the end and the step of the loop over whole tiles, and of the rest.
+
+    With `overlap`, the rest is a whole tile that overlaps the tile before it.
+    """
     whole = extent // step * step
     if whole:
         yield 0, whole, step
     if extent > whole:
-        yield whole, extent, extent - whole
+        yield (extent - step, extent, step) if overlap else (whole, extent, extent - whole)
 
 
 def _columns(extent: int, vectors: int, w: int) -> Iterator[tuple[int, int, int, int]]:
@@ -396,6 +410,31 @@ def _columns(extent: int, vectors: int, w: int) -> Iterator[tuple[int, int, int,
     if extent > whole:
         rest = -(-(extent - whole) // w)
         yield extent - rest * w, extent, rest, w
+
+
+def _is_turned(value: Value, row: LoopIndex, lanes: LoopIndex, w: int) -> bool:
+    """Return whether neighbouring indices of `row` read neighbouring elements, and those of `lanes` read others."""
+    if value.kind != "read" or value.data[0].bits or min(row.extent, lanes.extent) < w:
+        return False
+    return value.data[1].step(row) == 1 and value.data[1].step(lanes) not in (None, 0, 1)
+
+
+def _emit_turned_tile(code: _Code, nest: Nest, lanes: LoopIndex, row: LoopIndex, turned: Sequence[Value]) -> None:
+    """Emit a tile of whole vectors. The tiles of the values in `turned` are read along the rows, and are then transposed."""
+    w = code.target.lanes
+    known = {}
+    for value in turned:
+        name = code.name("t")
+        buffer, offset = value.data
+        code.line(f"V {name}[W];")
+        with code.block(f"for (long l = 0; l < {w}; l += 1)"):
+            code.line(f"{name}[l] = load({buffer.name} + {offset.text({lanes: f'({lanes.name} + l)'})});")
+        code.line(f"transpose({name});")
+        known[id(value)] = f"{name}[r]"
+    with code.block(f"for (long r = 0; r < {w}; r += 1)"):
+        scope = _Scope({row: f"({row.name} + r)"}, lanes, w, known)
+        value = _vector(code, nest.value, scope)
+        code.line(f"store({nest.target.name} + {nest.offset.text(scope.names)}, {value});")
 
 
 def _emit_tile(
@@ -520,8 +559,8 @@ def _vector(code: _Code, value: Value, scope: _Scope, shared: dict[object, str] 
         with code.block(f"for (int l = 0; l < {scope.count}; l++)"):
             code.line(f"{name}[l] = {_scalar(code, value, scope.scalar('l'))};")
     else:
-        args = [_vector(code, a, scope, shared) for a in _arguments(value)]
-        name = _named(code, "V", f"{_function_name(value)}_v({', '.join(args)})")
+        args = [_vector(code, a, scope, shared) for a in value.args]
+        name = _named(code, "V", f"{value.kind}_v({', '.join(args)})")
     scope.known[id(value)] = name
     return name
 
@@ -575,8 +614,8 @@ def _scalar(code: _Code, value: Value, scope: _Scope, shared: dict[object, str] 
             inner = _scalar(code, body, scope.inside())
             code.line(f"{name} = {'add' if value.kind == 'sum' else 'larger'}_s({name}, {inner});")
     else:
-        args = [_scalar(code, a, scope, shared) for a in _arguments(value)]
-        name = _named(code, "number", f"{_function_name(value)}_s({', '.join(args)})")
+        args = [_scalar(code, a, scope, shared) for a in value.args]
+        name = _named(code, "number", f"{value.kind}_s({', '.join(args)})")
     scope.known[id(value)] = name
     return name
 
@@ -585,18 +624,6 @@ def _named(code: _Code, kind: str, text: str) -> str:
     name = code.name("v" if kind == "V" else "n")
     code.line(f"{kind} {name} = {text};")
     return name
-
-
-def _is_square(value: Value) -> bool:
-    return value.kind == "power" and value.args[1].kind == "number" and value.args[1].data == 2
-
-
-def _function_name(value: Value) -> str:
-    return "mul" if _is_square(value) else value.kind
-
-
-def _arguments(value: Value) -> tuple[Value, ...]:
-    return (value.args[0], value.args[0]) if _is_square(value) else value.args
 
 
 def _number(value: float | Fraction) -> str:

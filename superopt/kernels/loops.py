@@ -116,6 +116,8 @@ class Value:
 REDUCTIONS = ("sum", "max")
 LOOKUPS = ("lookup", "picked")
 """Values at a computed index of a loop. A lookup is 0 for an index out of range. For `picked`, the index is taken modulo."""
+PRODUCTS = (2, 3, 4)
+"""The exponents of powers that are computed as products."""
 LARGEST_INDEX = 1 << 24
 """float32 represents every integer from 0 to this number."""
 
@@ -123,8 +125,14 @@ LARGEST_INDEX = 1 << 24
 def made(table: dict[object, Value], kind: str, data: Any, *args: Value) -> Value:
     """Return the value with these parts from the table. If the table has no such value, a new value is added to it.
 
-    The term for the smaller of two values, which index notation writes with `larger`, becomes the function `smaller`.
+    The term for the smaller of two values, which index notation writes with `larger`, becomes the function `smaller`. A power
+    with a small whole exponent becomes a product.
     """
+    if kind == "power" and args[1].kind == "number" and args[1].data in PRODUCTS:
+        power = args[0]
+        for _ in range(int(args[1].data) - 1):
+            power = power * args[0]
+        return power
     smaller = _smaller(kind, args)
     if smaller is not None:
         return made(table, "smaller", None, *smaller)

@@ -218,21 +218,46 @@ INLINE number reciprocal_s(number x) { return 1 / x; }
 SCALAR(exp) SCALAR(log) SCALAR(erf) SCALAR(rsqrt) SCALAR(sigmoid) SCALAR(tanh)
 SCALAR(relu) SCALAR(zero) SCALAR(positive)
 
-/* The lanes moved n places to the front, and the first n lanes to the end. n must be a literal number. */
-#define AT(i, n) (((i) + (n)) % W)
-#define FOUR(i, n) AT(i, n), AT(i + 1, n), AT(i + 2, n), AT(i + 3, n)
+/* The lanes that the macro `lane` selects from the vectors x and y. n must be a literal number. */
+#define OF_FOUR(lane, i, n) lane(i, n), lane(i + 1, n), lane(i + 2, n), lane(i + 3, n)
 #if W == 16
-#define LANES(n) FOUR(0, n), FOUR(4, n), FOUR(8, n), FOUR(12, n)
+#define OF_LANES(lane, n) OF_FOUR(lane, 0, n), OF_FOUR(lane, 4, n), OF_FOUR(lane, 8, n), OF_FOUR(lane, 12, n)
 #elif W == 8
-#define LANES(n) FOUR(0, n), FOUR(4, n)
+#define OF_LANES(lane, n) OF_FOUR(lane, 0, n), OF_FOUR(lane, 4, n)
 #else
-#define LANES(n) FOUR(0, n)
+#define OF_LANES(lane, n) OF_FOUR(lane, 0, n)
 #endif
 #ifdef __clang__
-#define TURNED(x, n) __builtin_shufflevector(x, x, LANES(n))
+#define MERGED(lane, x, y, n) __builtin_shufflevector(x, y, OF_LANES(lane, n))
 #else
-#define TURNED(x, n) __builtin_shuffle(x, (M){LANES(n)})
+#define MERGED(lane, x, y, n) __builtin_shuffle(x, y, (M){OF_LANES(lane, n)})
 #endif
+
+/* The lanes moved n places to the front, and the first n lanes to the end. n must be a literal number. */
+#define AT(i, n) (((i) + (n)) % W)
+#define TURNED(x, n) MERGED(AT, x, x, n)
+
+/* Transpose W vectors of W lanes. A step exchanges blocks of n lanes between vectors whose numbers differ by n. */
+#define LOW(i, n) ((i) & (n) ? W + (i) - (n) : (i))
+#define HIGH(i, n) ((i) & (n) ? W + (i) : (i) + (n))
+#define EXCHANGE(n) \
+    for (int i = 0; i < W; i++) \
+        if (!(i & n)) { \
+            V x = rows[i], y = rows[i + n]; \
+            rows[i] = MERGED(LOW, x, y, n); \
+            rows[i + n] = MERGED(HIGH, x, y, n); \
+        }
+
+INLINE void transpose(V *rows) {
+    EXCHANGE(1)
+    EXCHANGE(2)
+#if W > 4
+    EXCHANGE(4)
+#endif
+#if W > 8
+    EXCHANGE(8)
+#endif
+}
 
 INLINE number sum_of(V x) {
     if (W > 8) x = add_v(x, TURNED(x, 8));
