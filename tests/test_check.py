@@ -692,3 +692,20 @@ def test_a_candidate_that_needs_graph_optimizations_on_empty_inputs_is_refused(t
         check_candidate(original, original, Device(), sizes={"n": 3})
         with pytest.raises(CheckFailedError, match=r"n=0.*without graph optimizations.*a Neg of nothing"):
             check_candidate(original, candidate, Device(), sizes={"n": 3})
+
+
+def test_later_samples_of_noise_show_where_a_kernel_jumps() -> None:
+    """The forget gate of the LSTM is a sigmoid of the input, and the cell state is -1e9 times the gate."""
+    node = helper.make_node("LSTM", ["x", "w", "r", "", "", "h", "c"], ["", "", "y"], hidden_size=1)
+    weights = {"w": np.array([[[0], [0], [1], [0]]], np.float32), "r": np.zeros((1, 4, 1), np.float32)}
+    weights |= {"h": np.zeros((1, 500, 1), np.float32), "c": np.full((1, 500, 1), -1e9, np.float32)}
+    bench = _Bench(model([node], {"x": (1, 500, 1)}, ["y"], weights), CPU, 0, DRAWN, exact=True)
+    feeds = {"x": np.random.default_rng(0).uniform(-17.5, -16.5, (1, 500, 1)).astype(np.float32)}
+    run = bench.look_closer(bench._ran("tails", feeds, ordinary=False))
+
+    def jumping(look: int) -> float:
+        samples = np.array([np.asarray(sample[0], np.float64) for sample in bench.samples(run, look)])
+        return float(np.mean(np.ptp(samples, axis=0) > 20))
+
+    assert jumping(0) == 0
+    assert jumping(1) > 0.3
