@@ -1949,7 +1949,12 @@ class KernelPolicy:
     """
     max_compile_seconds: float = 120.0
     """The seconds after which the C compiler is stopped. Safety limit."""
-    max_group_kinds_count: int = 6
+    max_trial_time_share: float = 0.6
+    """The time for trials of kernels, as a share of the time that the run took before.
+
+    With kernels, a run must take less than twice the time that it takes without kernels. Not measured.
+    """
+    max_group_kinds_count: int = 12
     """Each kind of group of nodes is also tried alone if there are at most this number of kinds. Safety limit."""
     max_node_iterations: tuple[int, ...] = (1 << 40, 1 << 22, 1 << 18)
     """The limits on the iterations of each loop nest of a kernel, in the order in which the limits are tried. Not measured."""

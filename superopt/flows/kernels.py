@@ -12,7 +12,7 @@ from superopt.flows.optimized import KernelLibrary
 from superopt.flows.prepare import PreparedModel
 from superopt.kernels.emit import functions_of
 from superopt.kernels.groups import Group, kernel_groups
-from superopt.kernels.install import with_kernels
+from superopt.kernels.install import Replaced, with_kernels
 from superopt.kernels.library import build, digest_of, native_target
 from superopt.model.islands import Chart
 from superopt.model.load import OVERRIDABLE_SINCE, Model
@@ -30,8 +30,8 @@ class _Candidate:
 
     Attributes:
         groups: The groups of nodes that became kernels.
-        model: The model.
-        source: The C source of the library.
+        model: The model of these nodes.
+        replaced: The model with kernels, and the C source of the library.
         file: The compiled library.
         compile_seconds: The time that the compiler took.
         low: The lower bound of the speedup over the model without kernels.
@@ -41,7 +41,7 @@ class _Candidate:
 
     groups: tuple[Group, ...]
     model: Model
-    source: str
+    replaced: Replaced
     file: Path
     compile_seconds: float
     low: float
@@ -69,60 +69,101 @@ def add_kernels(prepared: PreparedModel, outcomes: list[ModelOutcome]) -> Kernel
     last = outcomes[-1]
     if prepared.start.ir_version < OVERRIDABLE_SINCE:
         return None
+    fast = last.candidate.model if last.accepted else None
+    until = time.monotonic() + KERNELS.max_trial_time_share * sum(prepared.phases.seconds.values())
     with prepared.phases("kernels"):
-        best = _best_candidate(prepared, last)
+        best = _Trials(prepared, prepared.start if fast is None else fast, fast, until).best()
     if best is None or best.low <= 1 + KERNELS.min_kernel_gain_share:
         return None
     passes = last.candidate.passes if best.rewritten else ()
-    candidate = ModelCandidate(last.candidate.searched, passes, best.model, check_first=True)
-    rewritten = loadable(best.model, prepared.scratch)
+    candidate = ModelCandidate(last.candidate.searched, passes, best.replaced.model, check_first=True)
+    rewritten = loadable(best.replaced.model, prepared.scratch)
     outcome = _judge(prepared, best.file).judge(candidate, rewritten, OPTIMIZATION.full_comparison_seconds, last.spent)
     if not outcome.accepted:
         return None
     compared = last.compared if best.rewritten else None
     outcomes.append(outcome)
     without = compared.least.ratio if isinstance(compared, SizeComparisons) else 1.0
-    return KernelLibrary(best.source, best.file.read_bytes(), replace(best.use, without=without))
+    return KernelLibrary(best.replaced.source, best.file.read_bytes(), replace(best.use, without=without))
 
 
-def _best_candidate(prepared: PreparedModel, last: ModelOutcome) -> _Candidate | None:
-    """Return the model with kernels that measures fastest, or None if there is none.
+@dataclass(frozen=True, eq=False)
+class _Trials:
+    """The candidates of one run.
 
-    Sets of groups are tried with all nodes that the generator takes, and then without larger nodes, for which ONNX Runtime's
-    own kernels are hard to beat.
+    Attributes:
+        prepared: The original model.
+        base: The fastest model without kernels.
+        fast: The rewritten model, or None if the original was kept.
+        until: The time of `time.monotonic` after which no further candidate is measured.
     """
-    target = native_target()
-    fast = last.candidate.model if last.accepted else None
-    base = prepared.start if fast is None else fast
-    best: _Candidate | None = None
-    for model in dict.fromkeys((base, prepared.start)):
-        chart, seen = Chart(model), set[tuple[int, ...]]()
-        for most in KERNELS.max_node_iterations:
-            groups = tuple(kernel_groups(chart, target, most))
-            counts = tuple(len(group.island.nodes) for group in groups)
-            if groups and counts not in seen and not is_stop_requested():
-                seen.add(counts)
-                best = _faster(best, _measured(prepared, base, model, groups, rewritten=model is fast))
-    return best if best is None or is_stop_requested() else _without_losing_kinds(prepared, base, best)
 
+    prepared: PreparedModel
+    base: Model
+    fast: Model | None
+    until: float
 
-def _without_losing_kinds(prepared: PreparedModel, base: Model, best: _Candidate) -> _Candidate:
-    """Try each kind of group alone, and then all kinds together that are faster alone. Return the fastest candidate.
+    @property
+    def is_over(self) -> bool:
+        """Whether no further candidate is to be measured."""
+        return is_stop_requested() or time.monotonic() > self.until
 
-    Groups are of one kind if their C functions are equal. A candidate with one kind or too many kinds is returned unchanged.
-    """
-    kinds: dict[str, list[Group]] = {}
-    for group in best.groups:
-        kinds.setdefault(functions_of(group.program, "", native_target()), []).append(group)
-    if not 1 < len(kinds) <= KERNELS.max_group_kinds_count:
-        return best
-    model = base if best.rewritten else prepared.start
-    alone = [_measured(prepared, base, model, tuple(groups), rewritten=best.rewritten) for groups in kinds.values()]
-    gaining = [found for found in alone if found is not None and found.low > 1]
-    together = tuple(group for group in best.groups if any(group in found.groups for found in gaining))
-    if len(gaining) > 1 and len(together) < len(best.groups):
-        gaining += filter(None, [_measured(prepared, base, model, together, rewritten=best.rewritten)])
-    return max([best, *gaining], key=lambda found: found.low)
+    def best(self) -> _Candidate | None:
+        """Return the model with kernels that measures fastest, or None if there is none.
+
+        Sets of groups are tried with all nodes that the generator takes, and then without larger nodes, for which the kernels
+        of ONNX Runtime are hard to beat.
+        """
+        target = native_target()
+        best: _Candidate | None = None
+        for model in dict.fromkeys((self.base, self.prepared.start)):
+            chart, seen = Chart(model), set[tuple[int, ...]]()
+            for most in KERNELS.max_node_iterations:
+                groups = () if self.is_over else tuple(kernel_groups(chart, target, most))
+                counts = tuple(len(group.island.nodes) for group in groups)
+                if groups and counts not in seen:
+                    seen.add(counts)
+                    best = _faster(best, self.measured(model, groups))
+        return best if best is None else self._without_losing_kinds(best)
+
+    def _without_losing_kinds(self, best: _Candidate) -> _Candidate:
+        """Measure each kind of group alone, with the candidate's library. Try all kinds together that are faster alone.
+
+        Return the faster candidate. Groups are of one kind if their C functions are equal. A candidate with one kind or too
+        many kinds is returned unchanged. Kinds for whose measurement no time is left count as faster.
+        """
+        kinds: dict[str, list[Group]] = {}
+        for group in best.groups:
+            kinds.setdefault(functions_of(group.program, "", native_target()), []).append(group)
+        if not 1 < len(kinds) <= KERNELS.max_group_kinds_count:
+            return best
+        losing: set[Group] = set()
+        for groups in kinds.values():
+            alone = None if self.is_over else self.measured(best.model, tuple(groups), within=best)
+            if alone is not None and alone.low * alone.high <= 1:
+                losing |= {*groups}
+        gaining = tuple(group for group in best.groups if group not in losing)
+        return _faster(best, self.measured(best.model, gaining)) or best if losing and gaining else best
+
+    def measured(self, model: Model, groups: tuple[Group, ...], within: _Candidate | None = None) -> _Candidate | None:
+        """Return the model with kernels for the groups, with its gain over `base`, or None if it cannot be compiled or run.
+
+        If `within` is given, its library is used, which has kernels for these groups and others.
+        """
+        scratch = self.prepared.scratch
+        try:
+            replaced = with_kernels(model, groups, native_target(), within.replaced if within is not None else None)
+            file = scratch.folder / f"{digest_of(replaced.source)}.so"
+            start = time.monotonic()
+            if within is None:
+                build(replaced.source, file, native_target())
+            seconds = time.monotonic() - start
+            before, after = (loadable(one, scratch) for one in (self.base, replaced.model))
+            low, high = _judge(self.prepared, file).quick_ratio(before, after)
+        except Exception as error:  # noqa: BLE001
+            failure(error)
+            return None
+        return _Candidate(groups, model, replaced, file, seconds, low, high, model is self.fast)
 
 
 def _faster(best: _Candidate | None, found: _Candidate | None) -> _Candidate | None:
@@ -134,21 +175,3 @@ def _judge(prepared: PreparedModel, library: Path) -> CandidateJudge:
     judge = replace(prepared.candidate_judge, device=replace(prepared.device, libraries=(str(library),)))
     called = any(is_kernel_domain(domain) for domain, _, _ in prepared.loaded.model.functions)
     return replace(judge, original=loadable(prepared.start, prepared.scratch)) if called else judge
-
-
-def _measured(
-    prepared: PreparedModel, base: Model, model: Model, groups: tuple[Group, ...], *, rewritten: bool
-) -> _Candidate | None:
-    """Return `model` with kernels for the groups, with its gain over `base`, or None if it cannot be compiled or run."""
-    try:
-        replaced = with_kernels(model, groups, native_target())
-        file = prepared.scratch.folder / f"{digest_of(replaced.source)}.so"
-        start = time.monotonic()
-        build(replaced.source, file, native_target())
-        seconds = time.monotonic() - start
-        before, after = (loadable(one, prepared.scratch) for one in (base, replaced.model))
-        low, high = _judge(prepared, file).quick_ratio(before, after)
-    except Exception as error:  # noqa: BLE001
-        failure(error)
-        return None
-    return _Candidate(groups, replaced.model, replaced.source, file, seconds, low, high, rewritten)

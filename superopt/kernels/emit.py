@@ -332,10 +332,10 @@ class _Tiles:
     @classmethod
     def of(cls, nest: Nest, reductions: Sequence[Value], lanes: LoopIndex, target: Target) -> _Tiles:
         outer = [loop for loop in nest.loops if loop is not lanes]
-        for row in () if reductions else reversed(outer):
-            turned = tuple(v for v in nest.value.within() if _is_turned(v, row, lanes, target.lanes))
+        for other in () if reductions else reversed(outer):
+            turned = tuple(v for v in nest.value.within() if _is_turned(v, other, lanes, target.lanes))
             if turned:
-                return cls(tuple(loop for loop in outer if loop is not row), row, target.lanes, 1, turned)
+                return cls(tuple(loop for loop in outer if loop is not other), other, target.lanes, 1, turned)
         row = _row_loop(outer, reductions, lanes)
         vectors = min(target.panel // target.lanes, max(1, lanes.extent // target.lanes)) if reductions else 1
         rows = _divisor(row.extent, (target.registers - vectors - 2) // vectors) if row is not None else 1
@@ -433,8 +433,8 @@ def _emit_turned_tile(code: _Code, nest: Nest, lanes: LoopIndex, row: LoopIndex,
         known[id(value)] = f"{name}[r]"
     with code.block(f"for (long r = 0; r < {w}; r += 1)"):
         scope = _Scope({row: f"({row.name} + r)"}, lanes, w, known)
-        value = _vector(code, nest.value, scope)
-        code.line(f"store({nest.target.name} + {nest.offset.text(scope.names)}, {value});")
+        element = _vector(code, nest.value, scope)
+        code.line(f"store({nest.target.name} + {nest.offset.text(scope.names)}, {element});")
 
 
 def _emit_tile(

@@ -34,33 +34,41 @@ class Replaced:
         model: The model.
         source: The C source of the kernels' library.
         domain: The domain of the nodes.
+        names: The name of the operator of each group.
     """
 
     model: Model
     source: str
     domain: str
+    names: Mapping[Group, str]
 
 
-def with_kernels(model: Model, groups: Sequence[Group], target: Target) -> Replaced:
+def with_kernels(model: Model, groups: Sequence[Group], target: Target, within: Replaced | None = None) -> Replaced:
     """Return a copy of the model in which each group is one node, and the source of the library with the kernels.
 
-    The nodes of the groups must not overlap. `target` describes the vectors of the processor.
+    The nodes of the groups must not overlap. `target` describes the vectors of the processor. If `within` is given, its library
+    is used, which has kernels for these groups and others.
     """
     changed = model.clone()
     values = {v.name: v for node in changed.graph for v in node.outputs if v.name}
     values |= {v.name: v for v in (*changed.graph.inputs, *changed.graph.initializers.values()) if v.name}
-    names = [f"island_{i}" for i in range(len(groups))]
-    plain = [LibraryKernel(name, group.program) for name, group in zip(names, groups, strict=True)]
-    domain = f"{KERNEL_DOMAIN}.{digest_of(source_of(plain, KERNEL_DOMAIN, target))}"
+    names = within.names if within is not None else {group: f"island_{i}" for i, group in enumerate(groups)}
+    domain = within.domain if within is not None else _domain_of(names, target)
     kernels: list[LibraryKernel] = []
-    for name, group in zip(names, groups, strict=True):
+    for group in groups:
+        name = names[group]
         call = _Call.of(changed, group.island, group.program, values, name)
         call.insert(changed, domain, values)
         kernels.append(LibraryKernel(name, group.program, len(call.unused)))
     changed.graph.opset_imports[domain] = 1
     changed.ir_version = max(changed.ir_version, FUNCTIONS_IR)
     changed.graph.sort()
-    return Replaced(changed, source_of(kernels, domain, target), domain)
+    return Replaced(changed, source_of(kernels, domain, target) if within is None else within.source, domain, names)
+
+
+def _domain_of(names: Mapping[Group, str], target: Target) -> str:
+    plain = [LibraryKernel(name, group.program) for group, name in names.items()]
+    return f"{KERNEL_DOMAIN}.{digest_of(source_of(plain, KERNEL_DOMAIN, target))}"
 
 
 @dataclass(frozen=True, eq=False)
