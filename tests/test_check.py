@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
@@ -85,29 +85,35 @@ def agrees(node: NodeProto, inputs: Mapping[str, Sequence[int]], weights: Mappin
     proto.ir_version = 9
     session = Session(proto, CPU, optimize=False)
     feeds = random_inputs(session.inputs, 3)
-    (got,), (exact,) = session.run(feeds), map(np.asarray, Reference(proto).run(feeds))
+    try:
+        (got,) = session.run(feeds)
+    except InvalidModelError:
+        reject()  # ONNX Runtime refuses some images that are smaller than the window
+    (exact,) = map(np.asarray, Reference(proto).run(feeds))
     assert exact.dtype == np.float64
     assert got.shape == exact.shape
     np.testing.assert_allclose(got, exact, rtol=1e-4, atol=1e-5)
 
 
 @settings(max_examples=60, deadline=None)
-@given(windows(), st.sampled_from([(1, 3, 4), (2, 2, 3), (4, 1, 2)]))
-def test_reference_convolution_is_onnx_runtimes(window: dict[str, Any], channels: tuple[int, int, int]) -> None:
+@given(windows(), st.sampled_from([(1, 3, 4), (2, 2, 3), (4, 1, 2)]), st.sampled_from([(9, 8), (2, 2), (1, 3)]))
+def test_reference_convolution_is_onnx_runtimes(
+    window: dict[str, Any], channels: tuple[int, int, int], image: tuple[int, int]
+) -> None:
     group, depth, features = channels
     w = weight(group * features, depth, *window["kernel_shape"])
     node = helper.make_node("Conv", ["x", "w", "b"], ["y"], group=group, **window)
-    agrees(node, {"x": (2, group * depth, 9, 8)}, {"w": w, "b": weight(group * features)})
+    agrees(node, {"x": (2, group * depth, *image)}, {"w": w, "b": weight(group * features)})
 
 
 @settings(max_examples=60, deadline=None)
-@given(windows(), st.booleans(), st.booleans())
-def test_reference_pooling_is_onnx_runtimes(window: dict[str, Any], ceil: bool, counted: bool) -> None:
+@given(windows(), st.booleans(), st.booleans(), st.sampled_from([(9, 8), (2, 2), (1, 3)]))
+def test_reference_pooling_is_onnx_runtimes(window: dict[str, Any], ceil: bool, counted: bool, image: tuple[int, int]) -> None:
     if "auto_pad" not in window:
         window = window | {"ceil_mode": int(ceil)}
-    agrees(helper.make_node("MaxPool", ["x"], ["y"], **window), {"x": (2, 3, 9, 8)})
+    agrees(helper.make_node("MaxPool", ["x"], ["y"], **window), {"x": (2, 3, *image)})
     window = window | {"count_include_pad": int(counted)}
-    agrees(helper.make_node("AveragePool", ["x"], ["y"], **window), {"x": (2, 3, 9, 8)})
+    agrees(helper.make_node("AveragePool", ["x"], ["y"], **window), {"x": (2, 3, *image)})
 
 
 def test_reference_normalizes_by_the_stored_statistics_at_old_opsets() -> None:

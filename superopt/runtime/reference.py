@@ -433,7 +433,7 @@ class Window:
         places, self.pads = [], []
         for size, (before, after), span, step in zip(image, self.declared, reach, self.strides, strict=True):
             free = size + before + after - span
-            count = free // step + 1
+            count = int(free / step) + 1
             if ceil_mode:
                 count = -(-free // step) + 1
                 count -= (count - 1) * step >= size + before
