@@ -21,7 +21,8 @@ from onnx import helper
 import superopt
 from superopt.algebra.terms import Term, variable
 from superopt.cli.main import main
-from superopt.errors import CompilerError, InvalidModelError, TargetError
+from superopt.errors import CertificateError, CompilerError, InvalidModelError, TargetError
+from superopt.flows.kernel_library import check_library
 from superopt.flows.optimized import KernelLibrary
 from superopt.flows.options import Options
 from superopt.flows.verify import verify
@@ -375,6 +376,29 @@ def test_threads_that_end_free_their_scratch_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_verify_makes_the_library_again(tmp_path: Path) -> None:
+    result = superopt.optimize(small_model(), kernels=True, budget=1, threads=1, cache=tmp_path / "cache")
+    result.save(tmp_path / "out.onnx")
+    (source, compiled_file) = (tmp_path / "out.kernels.c", tmp_path / "out.kernels.so")
+    content, text = compiled_file.read_bytes(), source.read_text()
+
+    compiled_file.write_bytes(content + b"0")
+    with pytest.raises(CertificateError, match="not the library that the compiler makes"):
+        check_library(tmp_path / "out.onnx")
+    compiled_file.write_bytes(content)
+    source.write_text(text.replace("1.44269504f", "1.4426950f"))
+    with pytest.raises(CertificateError, match="not the source of the kernels"):
+        check_library(tmp_path / "out.onnx")
+    source.write_text("nothing")
+    with pytest.raises(CertificateError, match="cannot be generated again"):
+        check_library(tmp_path / "out.onnx")
+    source.write_text("/* another compiler */" + text[text.index("\n") :])
+    assert check_library(tmp_path / "out.onnx").endswith("made by another compiler")
+    source.unlink()
+    assert check_library(tmp_path / "out.onnx").endswith("was not checked")
+
+
+@pytest.mark.slow
 def test_optimize_writes_a_library_and_its_source(tmp_path: Path) -> None:
     result = superopt.optimize(small_model(), kernels=True, budget=1, threads=1, cache=tmp_path / "cache")
     assert result.report.kernels is not None
@@ -383,6 +407,7 @@ def test_optimize_writes_a_library_and_its_source(tmp_path: Path) -> None:
     onnx.save(small_model(), tmp_path / "in.onnx")
     result.save(tmp_path / "out.onnx")
     verified = verify(tmp_path / "in.onnx", tmp_path / "out.onnx", result.certificate)
+    assert check_library(tmp_path / "out.onnx").endswith("out.kernels.so is compiled from it")
     assert verified.run[2] > 0
     assert (tmp_path / "out.kernels.c").read_text() == result.library.source  # type: ignore[union-attr]
     feeds = {"x": np.random.default_rng(1).standard_normal((3, 24)).astype(np.float32)}

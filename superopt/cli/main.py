@@ -459,8 +459,9 @@ def run_verify(options: argparse.Namespace) -> int:
     """Run `superopt verify`: print the verified rewrite steps, the way in which each step was verified, and the verdict.
 
     Raises:
-        CertificateError: Some part of the certificate cannot be verified.
+        CertificateError: Some part of the certificate cannot be verified, or the library of kernels is not the model's.
     """
+    from superopt.flows.kernel_library import check_library
     from superopt.flows.verify import verify
     from superopt.model.examples import read_examples
     from superopt.model.load import load as load_model
@@ -480,7 +481,8 @@ def run_verify(options: argparse.Namespace) -> int:
             user_rules=options.rules,
             progress=listener,
         )
-    for line in verification_lines(found):
+    library = check_library(options.target)
+    for line in [*([f"kernels: {library}"] if library else []), *verification_lines(found)]:
         out.print(line, soft_wrap=True, markup=False)
     return 0
 

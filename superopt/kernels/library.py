@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import re
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -18,6 +19,8 @@ from superopt.kernels.schedule import KernelProgram
 from superopt.policy import KERNELS
 
 FLAGS = ("-O3", "-fPIC", "-shared", "-pthread", "-s", "-std=gnu11", "-fno-math-errno", "-fno-trapping-math", "-w", "-Wno-psabi")
+TARGETS = {lanes: Target(lanes, registers) for lanes, registers in ((16, 32), (8, 16), (4, 16))}
+"""The vectors of the processors for which libraries are made, by their float32 lanes."""
 LEVELS = {16: "x86-64-v4", 8: "x86-64-v3"}
 """The levels of x86-64 processors, by the float32 lanes of their vectors. For other numbers of lanes, no level is given."""
 
@@ -39,7 +42,8 @@ class LibraryKernel:
 
 def source_of(kernels: Sequence[LibraryKernel], domain: str, target: Target) -> str:
     """Return the C source of a library that registers the kernels in a domain of ONNX Runtime. There is at least one kernel."""
-    parts = [f"#define W {target.lanes}", text_of("prelude.h"), text_of("glue.h")]
+    made_by = f"/* {compiler_version()}, {' '.join(flags_of(target))} */"
+    parts = [f"{made_by}\n#define W {target.lanes}", text_of("prelude.h"), text_of("glue.h")]
     for kernel in kernels:
         program = kernel.program
         parts.append(functions_of(program, f"run_{kernel.name}", target))
@@ -83,6 +87,28 @@ def compiler() -> str:
     raise CompilerError("--kernels needs a C compiler: install gcc or clang")
 
 
+@functools.cache
+def compiler_version() -> str:
+    """Return the name and the version of the C compiler.
+
+    Raises:
+        CompilerError: There is no C compiler that works.
+    """
+    return _output_of("--version").splitlines()[0]
+
+
+def target_of(source: str) -> Target:
+    """Return the vectors for which the source of a library was made.
+
+    Raises:
+        ValueError: The text is not the source of a library.
+    """
+    found = re.search(r"^#define W (\d+)$", source, re.MULTILINE)
+    if found is None or int(found[1]) not in TARGETS:
+        raise ValueError("the number of lanes is missing")
+    return TARGETS[int(found[1])]
+
+
 def flags_of(target: Target) -> tuple[str, ...]:
     """Return the compiler's flags for a library for processors with these vectors."""
     level = LEVELS.get(target.lanes)
@@ -96,19 +122,20 @@ def native_target() -> Target:
     Raises:
         CompilerError: There is no C compiler that works.
     """
-    macros = _defined()
+    text = _output_of("-march=native", "-dM", "-E", "-x", "c", "/dev/null")
+    macros = {line.split()[1] for line in text.splitlines() if line.startswith("#define")}
     if {"__AVX512F__", "__AVX512BW__", "__AVX512DQ__", "__AVX512VL__"} <= macros:
-        return Target(16, 32)
-    return Target(8, 16) if {"__AVX2__", "__FMA__", "__BMI2__"} <= macros else Target(4, 16)
+        return TARGETS[16]
+    return TARGETS[8] if {"__AVX2__", "__FMA__", "__BMI2__"} <= macros else TARGETS[4]
 
 
-def _defined() -> frozenset[str]:
-    command = [compiler(), "-march=native", "-dM", "-E", "-x", "c", "/dev/null"]
+def _output_of(*arguments: str) -> str:
+    command = [compiler(), *arguments]
     try:
         done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=KERNELS.max_compile_seconds)
     except (OSError, subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
         raise CompilerError(f"--kernels needs a C compiler that works: {first_line(error)}") from error
-    return frozenset(line.split()[1] for line in done.stdout.splitlines() if line.startswith("#define"))
+    return done.stdout
 
 
 def build(source: str, path: Path, target: Target) -> None:
