@@ -22,7 +22,7 @@ import superopt
 from superopt.algebra.terms import Term, variable
 from superopt.cli.main import main
 from superopt.errors import CertificateError, CompilerError, InvalidModelError, TargetError
-from superopt.flows.kernel_library import check_library
+from superopt.flows.kernel_library import check_library, library_lines
 from superopt.flows.optimized import KernelLibrary
 from superopt.flows.options import Options
 from superopt.flows.verify import verify
@@ -31,7 +31,7 @@ from superopt.kernels.affine import IndexCondition, IndexExpression, LoopIndex, 
 from superopt.kernels.emit import Target, scratch_offsets
 from superopt.kernels.groups import kernel_groups
 from superopt.kernels.install import with_kernels
-from superopt.kernels.library import build, native_target
+from superopt.kernels.library import build, compiler_version, native_target
 from superopt.kernels.loops import UnsupportedError, made
 from superopt.kernels.schedule import KernelProgram, program_of
 from superopt.model.islands import Chart
@@ -378,10 +378,16 @@ def test_threads_that_end_free_their_scratch_memory(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_verify_makes_the_library_again(tmp_path: Path) -> None:
     result = superopt.optimize(small_model(), kernels=True, budget=1, threads=1, cache=tmp_path / "cache")
+    onnx.save(small_model(), tmp_path / "in.onnx")
     result.save(tmp_path / "out.onnx")
     (source, compiled_file) = (tmp_path / "out.kernels.c", tmp_path / "out.kernels.so")
     content, text = compiled_file.read_bytes(), source.read_text()
 
+    shown = library_lines(tmp_path / "out.onnx")
+    assert shown[0].startswith("island_0: ")
+    assert shown[-2] == f"library: {compiled_file} ({len(content) / 1024:.0f} KiB)"
+    assert compiler_version() in shown[-1]
+    assert library_lines(tmp_path / "in.onnx") == [f"{tmp_path / 'in.onnx'} calls no kernels"]
     compiled_file.write_bytes(content + b"0")
     with pytest.raises(CertificateError, match="not the library that the compiler makes"):
         check_library(tmp_path / "out.onnx")

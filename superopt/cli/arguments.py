@@ -144,6 +144,7 @@ def parser() -> argparse.ArgumentParser:
     _add_generate(commands)
     _add_prove(commands)
     _add_rules(commands)
+    _add_kernels(commands)
     _add_cache_commands(commands)
     return top
 
@@ -363,6 +364,16 @@ def _add_shape(command: argparse.ArgumentParser, about: str) -> None:
 def _add_cache(command: argparse.ArgumentParser) -> None:
     about = "file for measured times and results of searches (in the user's cache folder)"
     command.add_argument("--cache", type=Path, metavar="FILE", help=about)
+
+
+def _add_kernels(commands: Commands) -> None:
+    about = "Show the kernels that `superopt optimize --kernels` compiled for a model."
+    command = _add_command(commands, "kernels", "show the compiled kernels of a model", about, "kernels show out.onnx")
+    actions = command.add_subparsers(title="actions", required=True, metavar="action")
+    about = "Print the nodes of each kernel, the library beside the model, and how the library was compiled."
+    action = _add_command(actions, "show", "print the kernels of a model", about, "kernels show out.onnx")
+    action.add_argument("model", type=Path, metavar="out.onnx", help="the optimized model")
+    action.set_defaults(run="kernels show")
 
 
 def _add_cache_commands(commands: Commands) -> None:

@@ -719,6 +719,16 @@ def run_rules_derive(options: argparse.Namespace) -> int:
     return 0
 
 
+def run_kernels_show(options: argparse.Namespace) -> int:
+    """Run `superopt kernels show`: print the kernels of a model, and the library beside the model."""
+    require_model_file(options.model)
+    from superopt.flows.kernel_library import library_lines
+
+    for line in library_lines(options.model):
+        out.print(line, soft_wrap=True, markup=False)
+    return 0
+
+
 def run_cache_info(options: argparse.Namespace) -> int:
     """Run `superopt cache info`: print the path and the size of the time cache, its dates, and the number of its entries."""
     from superopt.report.caching import cache_lines
@@ -753,6 +763,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "rules export": run_rules_export,
     "rules show": run_rules_show,
     "rules derive": run_rules_derive,
+    "kernels show": run_kernels_show,
     "cache info": run_cache_info,
     "cache clear": run_cache_clear,
 }

@@ -15,7 +15,7 @@ The package may import every package except `superopt.cli`. Read `optimize` firs
     `certificate`: writes the certificate (JSON) of an optimization; `superopt.verification.certificates` reads it.
     `hints`: the explanation at the end of a run: where the time goes, what was refused, what the user can do next.
     `kernels`: chooses the nodes of a model that become compiled kernels, and measures the model with them.
-    `kernel_library`: checks the library of kernels beside a model by generating and compiling it again.
+    `kernel_library`: describes the library of kernels beside a model, and checks it by generating and compiling it again.
     `report_fields`: fills the fields of the optimization report: verdict, timing, rounding, rules, flags, environment.
     `report_page`: collects the values of the page about an optimization: rewritten parts, their rules, times by operator.
     `generate`: discover, prove, sort and store rewrite rules (`superopt generate`).

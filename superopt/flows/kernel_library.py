@@ -1,9 +1,10 @@
-"""Check the library of kernels beside a model by generating and compiling it again."""
+"""Describe the library of kernels beside a model, or check it by generating and compiling it again."""
 
 from __future__ import annotations
 
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -52,6 +53,33 @@ def check_library(optimized: str | os.PathLike[str]) -> str:
         if again.read_bytes() != file.read_bytes():
             raise CertificateError(f"{file} is not the library that the compiler makes of {text}")
     return f"{text.name} is generated from the nodes of the functions, and {file.name} is compiled from it"
+
+
+def library_lines(optimized: str | os.PathLike[str]) -> list[str]:
+    """Return lines about the model's kernels: the nodes of each, the library beside the model, and how it was compiled.
+
+    Raises:
+        ModelNotFoundError, InvalidModelError: The model cannot be read.
+    """
+    model = as_proto(load(optimized).model)
+    functions = {(f.domain, f.name): f for f in model.functions if is_kernel_domain(f.domain)}
+    if not functions:
+        return [f"{optimized} calls no kernels"]
+    lines: list[str] = []
+    for call in model.graph.node:
+        function = functions.get((call.domain, call.op_type))
+        if function is not None:
+            count = Counter(node.op_type for node in function.node)
+            operators = ", ".join(f"{name} {n}" if n > 1 else name for name, n in count.most_common())
+            lines.append(f"{call.op_type}: {len(function.node)} nodes ({operators}); writes {', '.join(call.output)}")
+    file, text = library_files(optimized)
+    size = f"{file.stat().st_size / 1024:.0f} KiB" if file.exists() else "missing"
+    lines.append(f"library: {file} ({size})")
+    if text.exists():
+        source = text.read_text(encoding="utf-8")
+        made_by = source.partition("\n")[0].removeprefix("/* ").removesuffix(" */")
+        lines.append(f"source: {text} ({target_of(source).lanes} numbers in a vector), compiled by {made_by}")
+    return lines
 
 
 def _source_of(model: ModelProto, functions: Sequence[set[str]], stored: str) -> str:
