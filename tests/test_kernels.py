@@ -245,7 +245,7 @@ def test_scratch_memory_is_shared_by_buffers_that_do_not_live_together() -> None
     program = program_of({"y": term}, SMALL.panel)
     offsets, size = scratch_offsets(program)
     assert size < sum(buffer.size for buffer in program.scratch)
-    last = {b: i for i, part in enumerate(program.parts) for b in part.reads}
+    last = {b: i for i, part in enumerate(program.parts) for nest in part.nests for b in (*nest.reads, nest.target)}
     first = {nest.target: i for i, part in enumerate(program.parts) for nest in part.nests}
     for a in program.scratch:
         for b in program.scratch:

@@ -44,18 +44,18 @@ def functions_of(program: KernelProgram, name: str, target: Target, shared_work:
     """
     code = _Code(target)
     pointers = _pointers(program)
-    shares: dict[Nest, str] = {}
+    calls: dict[Nest, str] = {}
     for nest in program.parts:
         share = _share(nest, target, shared_work) if isinstance(nest, Nest) else None
         if isinstance(nest, Nest) and share is not None:
-            shares[nest] = f"{name}_{len(shares)}"
-            code.line(f"static void {shares[nest]}({ARGUMENTS}, long begin, long end) {{")
+            function = f"{name}_{len(calls)}"
+            code.line(f"static void {function}({ARGUMENTS}, long begin, long end) {{")
             with code.indented():
                 for buffer in dict.fromkeys((*nest.reads, nest.target)):
                     code.line(pointers[buffer])
                 _emit_nest(code, nest, share.loop)
             code.line("}")
-            shares[nest] += f", in, out, scratch, {share.loop.extent}, {share.each}"
+            calls[nest] = f"workers->share(workers, {function}, in, out, scratch, {share.loop.extent}, {share.each});"
     code.line(f"static void {name}({ARGUMENTS}, Workers *workers) {{")
     with code.indented():
         for pointer in pointers.values():
@@ -65,8 +65,8 @@ def functions_of(program: KernelProgram, name: str, target: Target, shared_work:
                 with _loops(code, [part.loop]):
                     for nest in part.nests:
                         _emit_nest(code, nest)
-            elif part in shares:
-                code.line(f"workers->share(workers, {shares[part]});")
+            elif part in calls:
+                code.line(calls[part])
             else:
                 _emit_nest(code, part)
     code.line("}")
@@ -96,9 +96,9 @@ ALIGNMENT = 16
 def scratch_offsets(program: KernelProgram) -> tuple[dict[Buffer, int], int]:
     """Return the offset of each scratch buffer, and the number of elements of the memory for all of them.
 
-    Two buffers may share memory if the last part that reads one of them runs before the first part that writes the other.
+    Two buffers may share memory if the last part that uses one of them runs before the first part that writes the other.
     """
-    last = {b: i for i, part in enumerate(program.parts) for b in part.reads}
+    last = {b: i for i, part in enumerate(program.parts) for nest in part.nests for b in (*nest.reads, nest.target)}
     placed: dict[Buffer, tuple[int, int, int]] = {}
     for i, part in enumerate(program.parts):
         for nest in part.nests:
@@ -111,7 +111,7 @@ def scratch_offsets(program: KernelProgram) -> tuple[dict[Buffer, int], int]:
                 if offset + size <= start:
                     break
                 offset = max(offset, end)
-            placed[nest.target] = (offset, offset + size, last.get(nest.target, i))
+            placed[nest.target] = (offset, offset + size, last[nest.target])
     return {b: start for b, (start, _, _) in placed.items()}, max((end for _, end, _ in placed.values()), default=0)
 
 

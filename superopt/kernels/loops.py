@@ -296,8 +296,3 @@ class Steps:
 
     loop: LoopIndex
     nests: tuple[Nest, ...]
-
-    @property
-    def reads(self) -> list[Buffer]:
-        """The buffers that the nests read, in the order of their first use."""
-        return list(dict.fromkeys(buffer for nest in self.nests for buffer in nest.reads))
