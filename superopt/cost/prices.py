@@ -161,7 +161,8 @@ def _name(signature: Sequence[Json], *, cold: bool) -> str:
 def _place(wanted: Demand, *, cold: bool) -> Numbers:
     """Return a node's coordinates in a space in which similar nodes of one operator are close to each other.
 
-    The coordinates are the logarithms of the numbers of operations, moved bytes and weight bytes, and 1 if the node is cold.
+    The first three coordinates are the logarithms of the numbers of operations, moved bytes and weight bytes. The last
+    coordinate is 1 if the node is cold, and 0 otherwise.
     """
     logarithms = (math.log(max(amount, 1)) for amount in (wanted.operations, wanted.moved, wanted.weights))
     return np.array([*logarithms, float(cold)])

@@ -95,7 +95,9 @@ def _read(file: Path) -> tuple[str, list[Rule]]:
         raise NotationError(f"{file}: the file has no rules")
     for rule in rules:
         if rule.statement.arrow != "=>":
-            raise NotationError(f"{file}: {rule.name}: write `left => right`, one rule for each direction of an equality")
+            raise NotationError(
+                f"{file}: {rule.name}: write `left => right`; an equality needs two rules, one for each direction"
+            )
     require_free_family(file.stem)
     require_free_rule_names(rule.name for rule in rules)
     return text, rules

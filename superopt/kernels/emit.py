@@ -320,7 +320,8 @@ class _Tiles:
         row: The loop over the rows of a tile, or None if a tile has one row.
         rows: The number of rows of a tile.
         vectors: The number of vectors of a row.
-        turned: The reads of tiles that are contiguous along the rows. They are transposed in registers.
+        turned: Values that are read along the rows, where their elements are neighbours. Each of their tiles is transposed in
+            registers.
     """
 
     outer: tuple[LoopIndex, ...]

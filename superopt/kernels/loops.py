@@ -234,7 +234,7 @@ class Tracing:
         return inside if loop.extent == 1 else made(self.table, "picked", loop, value, inside)
 
     def call(self, function: str, *arguments: Value) -> Value:
-        """Return the function of the arguments."""
+        """Apply the function to the arguments."""
         return made(self.table, function, None, *arguments)
 
     def number(self, value: Any) -> Value:

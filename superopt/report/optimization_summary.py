@@ -207,7 +207,7 @@ def _session(tuning: SessionTuning) -> str:
 
 
 def _uncovered_lines(report: Report) -> Iterator[str]:
-    """Yield lines on the nodes that cannot be rewritten, by operator and reason, and a line on all remaining such nodes."""
+    """Yield lines about the nodes that cannot be rewritten: a line for each operator and reason, and a line for the others."""
     slow = [row for row in report.uncovered if row.share >= REPORT.min_hint_share or not report.operators]
     rows = slow[: REPORT.max_uncovered_operators]
     for row in rows:
