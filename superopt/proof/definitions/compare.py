@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TypeAlias
 
 from superopt.algebra import index
@@ -11,9 +12,9 @@ from superopt.proof.definitions.align import flatten_quotients, floor_quotients,
 from superopt.proof.definitions.alpha import collect_summands
 from superopt.proof.definitions.arithmetic import is_valid
 from superopt.proof.definitions.cancel import Cancellation
-from superopt.proof.definitions.normal import Normal, flatten_tree
+from superopt.proof.definitions.normal import Normal, TooLongError, flatten_tree
 from superopt.proof.definitions.pointwise import pointwise_zero
-from superopt.proof.definitions.simplify import quotient_range, quotient_value, split_index
+from superopt.proof.definitions.simplify import quotient_range, quotient_value, quotient_without_remainder, split_index
 from superopt.proof.definitions.simplify import summand_atom_lookup as single_atom
 from superopt.proof.definitions.sums import Guard, Sum, bound_in, extents_in, substitute_guard, substitute_sum, times
 from superopt.proof.denominators import nonzero
@@ -61,19 +62,25 @@ class TensorComparison:
         if pointwise_zero(facts, value):
             return None
         signs = implied_signs(facts, value, self.notation)
-        facts, value = self._split(facts, value, set(position))
+        whole = self._split(facts, value, set(position))
         cancellation = Cancellation(self.notation.telling(self.notation.signs.telling(signs)), told=signs)
-        if cancellation.zero(facts, value):
+        if cancellation.zero(*whole):
             return None
         self.remainder = cancellation.remainder
+        with contextlib.suppress(TooLongError):
+            split = self._split(facts, value, set(position), short=True)
+            if split != whole and Cancellation(cancellation.notation, told=signs).zero(*split):
+                return None
         return f"{len(self.remainder)} summands of the difference of the two sides do not cancel"
 
-    def _split(self, facts: Guard, value: Sum, position: set[Sym]) -> tuple[Guard, Sum]:
+    def _split(self, facts: Guard, value: Sum, position: set[Sym], *, short: bool = False) -> tuple[Guard, Sum]:
         """Substitute q * b + r, where 0 <= r < b, for each position index i that occurs in a quotient such as i // b.
 
-        Every integer i can be written in this form. Return the facts, extended by the bounds of q and r, and the new sum.
+        Every integer i can be written in this form. With `short`, quotients are made shorter before each substitution. Return
+        the facts, extended by the bounds of q and r, and the new sum.
         """
         for _ in range(PROOF.max_compared_splits):
+            value = _with_short_quotients(facts, value) if short else value
             found = self._splittable(facts, value, position)
             if found is None:
                 break
@@ -97,3 +104,13 @@ class TensorComparison:
             if is_valid(facts, at_least(quotient.denominator, 1)):
                 return quotient, i
         return None
+
+
+def _with_short_quotients(facts: Guard, value: Sum) -> Sum:
+    """Evaluate quotients that are -1, 0 or 1, and remove remainders that are too small to change a quotient."""
+    for quotient in dict.fromkeys(floor_quotients(e for s in value for e in extents_in(s))):
+        number = quotient_value(facts, quotient)
+        shorter = quotient_without_remainder(facts, quotient) if number is None else number
+        if shorter is not None:
+            return _with_short_quotients(facts, substitute_sum(value, single_atom(quotient, shorter)))
+    return value

@@ -11,14 +11,22 @@ import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from superopt.algebra.terms import Atom, Compare, Cond, Extent, Floor, Inverse, Size, Sym, at_least, atoms, size
+from superopt.algebra.extent import terms_of
+from superopt.algebra.terms import Atom, Compare, Cond, Extent, Floor, Inverse, Size, Sym, at_least, atoms, floor_divide, size
 from superopt.policy import PROOF
-from superopt.proof.definitions.align import flatten_quotients, floor_quotients, solve_for_bound_index, splittable_index
+from superopt.proof.definitions.align import (
+    flatten_quotients,
+    floor_quotients,
+    linear_in_bound_index,
+    solve_for_bound_index,
+    splittable_index,
+)
 from superopt.proof.definitions.alpha import collect_summands
 from superopt.proof.definitions.arithmetic import SolverEffort, is_contradictory, is_valid
 from superopt.proof.definitions.functions import apply_function, merge_factors, raise_to_power
 from superopt.proof.definitions.maxima import largest
 from superopt.proof.definitions.normal import Normal
+from superopt.proof.definitions.products import is_integer_lemma_product
 from superopt.proof.definitions.sums import (
     Call,
     Factor,
@@ -116,6 +124,29 @@ def quotient_value(facts: Guard, quotient: Floor) -> int | None:
         if is_valid(facts, at_least(rest, 0), effort) and is_valid(facts, at_least(quotient.denominator - 1, rest), effort):
             return number
     return None
+
+
+def quotient_without_remainder(facts: Guard, quotient: Floor) -> Extent | None:
+    """Write `(a * d + r) // (b * d)` as `a // b` if the facts imply `b >= 1` and `0 <= r < d`. Otherwise return None.
+
+    The numbers a and b are integers. The number d is an unknown in the denominator, which is a product.
+    """
+    if not isinstance(quotient.denominator, Size) or len(quotient.denominator.terms) > 1:
+        return None
+    for factor in dict.fromkeys(atoms(quotient.denominator)):
+        line = linear_in_bound_index(quotient.numerator, factor)
+        others = floor_divide(quotient.denominator, size(factor))
+        if line is None or isinstance(others, int) or not (_is_integer(line[0]) and _is_integer(others)):
+            continue
+        multiple, remainder = line
+        needed = at_least(remainder, 0), at_least(size(factor) - 1, remainder), at_least(others, 1)
+        if all(is_valid(facts, condition, SolverEffort.LINEAR) for condition in needed):
+            return floor_divide(multiple, others)
+    return None
+
+
+def _is_integer(extent: Extent) -> bool:
+    return all(isinstance(c, int) and is_integer_lemma_product(m) for m, c in terms_of(extent))
 
 
 def _product(a: Extent, b: Extent) -> Extent:
