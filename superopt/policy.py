@@ -1873,6 +1873,8 @@ class ReportPolicy:
     """The share of the search time after which an improvement means that more time may help. Not measured."""
     max_explained_opening_seconds: float = 1.0
     """If a session takes longer than this to open, the nodes of an accepted model are not timed for the report."""
+    max_left_out: int = 3
+    """The most names of inputs and sizes that a report lists as not checked. The JSON report has all of them."""
     max_suggestions_count: int = 3
     """The most similar words that an error message suggests for a misspelled word."""
     min_suggestion_share: float = 0.7

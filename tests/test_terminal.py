@@ -16,10 +16,10 @@ from superopt.algebra.terms import Term, variable
 from superopt.cli.display import RunState, lines, panel
 from superopt.model.coverage import UNDEFINED, UncoveredNodes
 from superopt.report.number_texts import counted, duration, ratio
-from superopt.report.optimization import AppliedRule, Report, RunEnvironment, SegmentGain, Timing
+from superopt.report.optimization import AppliedRule, Report, Rounding, RunEnvironment, SegmentGain, Timing
 from superopt.report.optimization_summary import summary, verdict
 from superopt.report.progress import Progress, SearchProgress
-from superopt.report.statements import rewrite_outline
+from superopt.report.statements import errors, rewrite_outline
 from superopt.search.search_log import SearchLog
 
 LONG = "matmul-transpose-to-slice-matmul-concat-transpose-1"
@@ -224,3 +224,12 @@ def test_a_log_records_when_a_search_improves() -> None:
 )
 def test_the_outline_of_a_rule_has_no_attributes(text: str, outline: str) -> None:
     assert rewrite_outline(text) == outline
+
+
+@pytest.mark.parametrize("count", [0, 1, 5])
+def test_the_report_says_what_was_not_checked(count: int) -> None:
+    names = tuple(f"{i} sizes" for i in range(count))
+    lines = [*errors(Rounding(1e-7, 2e-7, "float64", ("random",), 4.0, left_out=names))][2:]
+    assert len(lines) == (count > 0)
+    assert all(f"{i} sizes" in lines[0] for i in range(min(count, 3)))
+    assert count <= 3 or "2 more" in lines[0]

@@ -115,7 +115,8 @@ def rounding_report(checked: Check | None, tolerance: float) -> Rounding | None:
         return None
     worst = sorted(checked.outputs, key=lambda row: -row[2])[: REPORT.max_listed_outputs]
     outputs = tuple(OutputRounding(name, original, candidate) for name, original, candidate in worst)
-    return Rounding(checked.original_error, checked.candidate_error, checked.reference, checked.inputs, tolerance, outputs)
+    found = checked.original_error, checked.candidate_error, checked.reference, checked.inputs
+    return Rounding(*found, tolerance, outputs, checked.left_out)
 
 
 def session_tuning(tuning: Tuning | None) -> SessionTuning | None:

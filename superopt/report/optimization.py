@@ -101,7 +101,7 @@ class Rounding:
     If `reference` is `float64`, errors are differences from a run of the original in float64. The error of the optimized model
     may then be at most `tolerance` times the error of the original. If no float64 run was possible, `reference` is the reason,
     and the errors of the optimized model are differences from the original. `outputs` contains the outputs with the largest
-    errors.
+    errors. `left_out` says which inputs and sizes the check did not compare, for example because the original fails on them.
     """
 
     original: float
@@ -110,6 +110,7 @@ class Rounding:
     inputs: tuple[str, ...]
     tolerance: float
     outputs: tuple[OutputRounding, ...] = ()
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -111,6 +111,9 @@ def errors(rounding: Rounding) -> Iterator[str]:
     given = sum(name.startswith(EXAMPLE) for name in r.inputs)
     inputs = f"{counted(len(r.inputs) - given, 'set')} of random and extreme inputs"
     yield f"checked on {inputs}{f' and {given} given' if given else ''}; {limit}"
+    if r.left_out:
+        more = len(r.left_out) - REPORT.max_left_out
+        yield f"not checked: {', '.join(r.left_out[: REPORT.max_left_out])}{f' and {more} more' if more > 0 else ''}"
 
 
 def proofs(rules: tuple[AppliedRule, ...]) -> Iterator[str]:
