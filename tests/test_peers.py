@@ -407,7 +407,7 @@ def test_the_summary_has_what_gains_most() -> None:
     text = tables.summary([*ROWS, {**result("three", 3.0), "options": ["--allow-contrib"]}])
     assert text.startswith(
         "A processor, 1 thread, ONNX Runtime 1.2: the geometric mean speedup is **1.000** for 2 models. "
-        "No improvement was found for 0 models."
+        "No improvement was found for 0 of the 2 models."
     )
     assert "| one | 2.00 | 1.21 | 10 s |\n| two | 0.50 |  | 10 s |" in text
     assert "three" not in text
@@ -419,9 +419,9 @@ def test_each_device_has_its_means() -> None:
     elsewhere = {**result("one", 3.0), "device": {**ROWS[0]["device"], "name": "Another"}}
     assert script("readme_tables").device_means([*ROWS, contrib, elsewhere]) == (
         "- A processor, 1 thread, ONNX Runtime 1.2: the geometric mean speedup is **1.000** for 2 models. "
-        "No improvement was found for 0 models.\n"
+        "No improvement was found for 0 of the 2 models.\n"
         "- Another, 1 thread, ONNX Runtime 1.2: the geometric mean speedup is **3.000** for 1 model. "
-        "No improvement was found for 0 models.\n"
+        "No improvement was found for 0 of the 1 model.\n"
     )
 
 
@@ -432,7 +432,7 @@ def test_the_means_of_the_present_version_count_kept_models_as_1(tmp_path: Path)
     (tmp_path / "modes.json").write_text(json.dumps({"environment": environment, "models": models}), encoding="utf-8")
     assert script("readme_tables").present(tmp_path / "modes.json") == (
         "A processor, 1 thread, ONNX Runtime 1.2: the geometric mean speedup is **2.000** for 2 models. "
-        "No improvement was found for 1 model.\n"
+        "No improvement was found for 1 of the 2 models.\n"
     )
 
 

@@ -75,7 +75,8 @@ def told(group: Sequence[Model]) -> str:
     found = {way: [entry for model in group if (entry := cell(model)) is not None] for way, cell in ways.items()}
     means = [f"**{mean(some):.3f}**{way} ({counted(len(some))})" for way, some in found.items() if some]
     kept = sum(entry.kept for entry in found[""])
-    return f"the geometric mean speedup is {listed(means)}. No improvement was found for {counted(kept)}"
+    whole = counted(len(found[""]))
+    return f"the geometric mean speedup is {listed(means)}. Without graphs, no improvement was found for {kept} of the {whole}"
 
 
 def counted(number: int) -> str:

@@ -140,7 +140,7 @@ def _roundings(pair: ElementPair, environments: Environments, rounding: Mask) ->
 
 
 def _contracted(pair: ElementPair) -> bool:
-    """Return whether one side rounds a product that the other side adds by a fused multiply-add."""
+    """Return whether one side rounds a product before an addition, and the other side computes a fused multiply-add."""
     sides = [pair.program.operations(root) for root in (pair.left, pair.right)]
     rounded = [{i.operands for i in side if i.op == "mul"} for side in sides]
     fused = [{i.operands[:2] for i in side if i.op == "fma"} for side in sides]

@@ -619,8 +619,8 @@ class RunExplanation:
 def explain(prepared: PreparedModel, facts: RunFacts) -> RunExplanation:
     """Return an explanation: reasons for the result, hints for the user, times by operator, nodes that cannot be rewritten.
 
-    The nodes of the model are timed briefly, unless a stop was requested, or a faster model was found and sessions take long to
-    open.
+    The nodes of the model are timed briefly. They are not timed after a request to stop. They are also not timed if a faster
+    model was found and sessions take long to open.
     """
     if prepared.first.refused or prepared.failed:
         hint = "--input FILE runs the model on your own inputs" if prepared.first.refused else ""

@@ -68,7 +68,7 @@ class Value:
         args: For `select`, the values if the condition is true and if it is false. For `sum` and `max`, the reduced value. For
             `lookup` and `picked`, the position along the loop, and the value at this position. For a function, its arguments.
         loops: The loops on whose indices the value depends.
-        table: The values of the same trace, by their parts. `made` adds new values to the table.
+        table: A mapping from the parts of a value to the value, for all values of one trace. `made` adds new values.
     """
 
     __slots__ = ("args", "data", "kind", "loops", "table")

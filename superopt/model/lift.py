@@ -263,8 +263,9 @@ def _picks_rows(node: ir.Node) -> bool:
 
 
 def _chosen(node: _Node) -> Term | None:
-    """Return the operand that a Where selects at every position, or None unless all elements of the condition are known to be
-    equal.
+    """Return the operand that a Where selects at every position.
+
+    Return None if the elements of the condition are not known to be equal.
     """
     always = UNIFORM.get(node.operand(0).op, node.uniform(0))
     try:
