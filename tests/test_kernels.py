@@ -124,6 +124,17 @@ def test_a_wrong_kernel_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_transposed_tiles_read_no_branch_that_is_not_chosen(tmp_path: Path) -> None:
+    terms = terms_of("transpose(concat(x, y, axis=-1), perm=(-1, -2))", x=(16, 16), y=(16, 100))
+    terms += terms_of("relu(transpose(pad(x, before=(0, 16), after=(0, 9)), perm=(-1, -2)))", x=(16, 32))
+    terms += terms_of("transpose(gather(x, i, axis=-3), perm=(-3, -1, -2))", x=(3, 16, 16), i=(2,))
+    cases = programs_of(terms, SMALL)
+    assert len(cases) == len(terms)
+    assert differences(cases, SMALL, tmp_path) == []
+    assert sanitized([program for _, program in cases], SMALL, tmp_path) == ""
+
+
+@pytest.mark.slow
 def test_kernels_stay_within_their_memory(tmp_path: Path) -> None:
     rng = random.Random(1)
     programs = [program for _, program in programs_of([grown(rng) for _ in range(60)], SMALL)]
@@ -498,6 +509,20 @@ def test_weights_that_are_inputs_stay_so(tmp_path: Path) -> None:
     result = superopt.optimize(proto, kernels=True, budget=1, threads=1, cache=tmp_path / "cache")
     assert result.report.kernels is None
     assert result.model.ir_version == 3
+
+
+def test_a_table_with_one_row_has_no_second_row(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Gather", ["table", "i"], ["rows"]), helper.make_node("Relu", ["rows"], ["y"])]
+    info = helper.make_tensor_value_info
+    ports = [info("i", onnx.TensorProto.INT64, [2])], [info("y", onnx.TensorProto.FLOAT, [2, 32])]
+    graph = helper.make_graph(nodes, "row", *ports, [weight("table", 1, 32)])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    changed, device = with_library(proto, tmp_path)
+    session = Session(changed.SerializeToString(), device)
+    (got,) = session.run({"i": np.array([0, -1])})
+    assert np.array_equal(got, Session(proto.SerializeToString(), Device()).run({"i": np.array([0, -1])})[0])
+    with pytest.raises(InvalidModelError, match="while running island_0"):
+        session.run({"i": np.array([0, 1])})
 
 
 @pytest.mark.parametrize("kind", [onnx.TensorProto.INT32, onnx.TensorProto.INT64])

@@ -100,3 +100,12 @@ def test_facts_of_literals_are_the_extremes_of_their_elements() -> None:
     found = folded_literal_facts(numbers)
     assert (found.low, found.high, found.zero) == (-3.0, 2.0, False)
     assert folded_literal_facts(apply("ones", shape=(size(Dim("n", 0)),))) == UNKNOWN
+
+
+@pytest.mark.parametrize("name", ["lstm", "lstm_cell"])
+def test_the_facts_of_a_long_recurrence_are_found(name: str) -> None:
+    shapes = {"x": (200, 1, 2), "w": (2, 12), "r": (3, 12), "b": (12,), "h": (1, 3), "c": (1, 3)}
+    term = apply(name, *(variable(operand, shape) for operand, shape in shapes.items()))
+    found = facts_of(term, dict.fromkeys(shapes, ORDINARY_INPUT))
+    assert found.finite
+    assert name == "lstm_cell" or (found.low, found.high) == (-1, 1)

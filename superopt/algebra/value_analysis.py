@@ -474,10 +474,17 @@ def raw_facts(term: Term, operands: tuple[Facts, ...]) -> Facts:
         return TABLE[term.op](term, operands)
     if term.op == "mul" and term.args[0] is term.args[1] and len(term.args) == 2:
         return _power(operands[0], Facts(2.0, 2.0, zero=False))
-    if operator(term.op).unrolled is not None:
+    unrolled = operator(term.op).unrolled
+    if unrolled is not None:
         steps = term.args[0].shape[0]
         if not isinstance(steps, int) or steps > MODEL.max_analysed_steps:
             return UNKNOWN
+        root = unrolled(*term.args)
+        known = dict(zip(term.args, operands, strict=True))
+        for inner in subterms(root, stop=set(term.args)):
+            if inner not in known:
+                known[inner] = raw_facts(inner, tuple(known[arg] for arg in inner.args))
+        return known[root]
     tensors = [index.Tensor(arg.shape, _everywhere(operand)) for arg, operand in zip(term.args, operands, strict=True)]
     with index.interpreted(_Interpretation()):
         result = interpret(term, tensors)

@@ -334,7 +334,7 @@ class _Tiles:
     def of(cls, nest: Nest, reductions: Sequence[Value], lanes: LoopIndex, target: Target) -> _Tiles:
         outer = [loop for loop in nest.loops if loop is not lanes]
         for other in () if reductions else reversed(outer):
-            turned = tuple(v for v in nest.value.within() if _is_turned(v, other, lanes, target.lanes))
+            turned = tuple(v for v in _always_computed(nest.value) if _is_turned(v, other, lanes, target.lanes))
             if turned:
                 return cls(tuple(loop for loop in outer if loop is not other), other, target.lanes, 1, turned)
         row = _row_loop(outer, reductions, lanes)
@@ -411,6 +411,19 @@ def _columns(extent: int, vectors: int, w: int) -> Iterator[tuple[int, int, int,
     if extent > whole:
         rest = -(-(extent - whole) // w)
         yield extent - rest * w, extent, rest, w
+
+
+def _always_computed(value: Value) -> Iterator[Value]:
+    """Yield the distinct parts of the value that are computed everywhere: no branches of choices, and no rows of tables."""
+    seen: set[int] = set()
+    stack = [value]
+    while stack:
+        one = stack.pop()
+        if id(one) not in seen:
+            seen.add(id(one))
+            yield one
+            if one.kind not in ("select", *LOOKUPS):
+                stack += one.args
 
 
 def _is_turned(value: Value, row: LoopIndex, lanes: LoopIndex, w: int) -> bool:

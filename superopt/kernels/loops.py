@@ -230,8 +230,7 @@ class Tracing:
         loop = self.loop(_integer(extent))
         if loop.extent > LARGEST_INDEX:
             raise UnsupportedError("a lookup in a table with too many rows")
-        inside = body(index(loop))
-        return inside if loop.extent == 1 else made(self.table, "picked", loop, value, inside)
+        return made(self.table, "picked", loop, value, body(index(loop)))
 
     def call(self, function: str, *arguments: Value) -> Value:
         """Apply the function to the arguments."""
