@@ -22,8 +22,8 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
     "mathematics: primes, permutations, exponents, quantiles, the weights of a termination measure": {
         "algebra/exact": "CHAIN BASE",
         "kernels/emit": "ALIGNMENT PRIME",
-        "kernels/library": "LEVELS",
-        "kernels/loops": "LARGEST_INDEX",
+        "kernels/library": "LEVELS TARGETS",
+        "kernels/loops": "LARGEST_INDEX PRODUCTS",
         "cost/prices": "_ONE_SIGMA",
         "proof/definitions/functions": "EXPONENTS",
         "runtime/compare": "_CONFIDENCE _DEVIATION",
