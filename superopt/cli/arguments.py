@@ -368,10 +368,11 @@ def _add_cache(command: argparse.ArgumentParser) -> None:
 
 def _add_kernels(commands: Commands) -> None:
     about = "Show the kernels that `superopt optimize --kernels` compiled for a model."
-    command = _add_command(commands, "kernels", "show the compiled kernels of a model", about, "kernels show out.onnx")
+    examples = ("optimize in.onnx out.onnx --kernels", "kernels show out.onnx")
+    command = _add_command(commands, "kernels", "show the compiled kernels of a model", about, *examples)
     actions = command.add_subparsers(title="actions", required=True, metavar="action")
     about = "Print the nodes of each kernel, the library beside the model, and how the library was compiled."
-    action = _add_command(actions, "show", "print the kernels of a model", about, "kernels show out.onnx")
+    action = _add_command(actions, "show", "print the kernels of a model", about, *examples)
     action.add_argument("model", type=Path, metavar="out.onnx", help="the optimized model")
     action.set_defaults(run="kernels show")
 
