@@ -111,9 +111,9 @@ def _applied(term: Term, args: Sequence[Term]) -> Term:
 
 
 @functools.cache
-def recurrent_operators() -> Mapping[str, tuple[Recurrence, int]]:
-    """Return the recurrence and the number of the state that define each recurrent operator, by the operator's name."""
-    return {name: (each, i) for each in recurrences() for i, name in enumerate((each.every, *each.last))}
+def recurrent_operators() -> Mapping[str, Recurrence]:
+    """Return the recurrence that defines each recurrent operator, by the operator's name."""
+    return {name: each for each in recurrences() for name in (each.every, *each.last)}
 
 
 def _definition(term: Term) -> Term | None:
@@ -232,7 +232,7 @@ class _Scheduling:
 
         Terms of the step that do not depend on the states are computed for all steps at once, before the first step.
         """
-        recurrence, _ = recurrent_operators()[term.op]
+        recurrence = recurrent_operators()[term.op]
         names = (recurrence.every, *recurrence.last)
         every = next((t for t in targets if t.op == names[0] and t.args == term.args), None)
         shapes = [(term.args[0].sizes[0], *state.sizes) for state in term.args[-len(names) :]]
