@@ -630,6 +630,15 @@ def test_sizes_at_which_a_run_needs_much_memory_are_left_out(monkeypatch: pytest
     assert any(name.endswith("sizes at which the original needs too much memory") for name in found.left_out)
 
 
+def test_memory_that_a_process_needs_once_leaves_no_sizes_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TrialRuns, "require_runs", lambda *_: CHECK.fixed_run_bytes)
+    ends = {"zero": np.array([0]), "end": np.array([5000])}
+    proto = model([helper.make_node("Slice", ["x", "zero", "end", "zero"], ["y"])], {"x": ("n", 2)}, ["y"], ends)
+    found = check_candidate(proto, proto, Device(), sizes={"n": 1})
+    assert not any("memory" in name for name in found.left_out)
+    assert any("n=5001" in name for name in found.inputs)
+
+
 JOINED = """
     <ir_version: 10, opset_import: ["" : 20]>
     agraph (float[m, 4] a, float[n, 2] b) => (float[k, 6] y)

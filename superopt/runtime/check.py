@@ -415,9 +415,10 @@ class _Bench:
         """Return the expected memory in bytes of a run on inputs with `amount` elements.
 
         The memory is extrapolated from the largest earlier run with at most `amount` elements, or is 0 if there is no such run.
+        `CHECK.fixed_run_bytes` of the memory are assumed not to depend on the number of elements.
         """
         count, needed = max((known for known in self.needed if 0 < known[0] <= amount), default=(1, 0))
-        return needed * amount / count
+        return max(needed - CHECK.fixed_run_bytes, 0) * amount / count
 
     def _run_at(self, sizes: Mapping[str, int], turn: int, *, adversarial: bool) -> float:
         """Run the original on random inputs at these sizes, and return the time of one run in seconds.
