@@ -172,7 +172,7 @@ def compiled(programs: Sequence[KernelProgram], target: Target, folder: Path, fl
     """A library with the functions of `source_of`."""
     path = folder / f"kernels{len(list(folder.iterdir()))}.so"
     path.with_suffix(".c").write_text(source_of(programs, target))
-    command = [compiler(), "-O1", "-march=native", "-std=gnu11", "-fPIC", "-shared", "-w", "-Wno-psabi", *flags]
+    command = [*compiler(), "-O1", "-march=native", "-std=gnu11", "-fPIC", "-shared", "-w", "-Wno-psabi", *flags]
     subprocess.run([*command, str(path.with_suffix(".c")), "-o", str(path), "-lm"], check=True)
     return ctypes.CDLL(str(path))
 
@@ -211,7 +211,7 @@ def sanitized(programs: Sequence[KernelProgram], target: Target, folder: Path) -
     file = folder / "sanitized.c"
     file.write_text("\n".join(lines))
     flags = ["-O0", "-g", "-march=native", "-std=gnu11", "-w", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-    subprocess.run([compiler(), *flags, str(file), "-o", str(folder / "sanitized"), "-lm"], check=True)
+    subprocess.run([*compiler(), *flags, str(file), "-o", str(folder / "sanitized"), "-lm"], check=True)
     done = subprocess.run(
         [str(folder / "sanitized")], capture_output=True, text=True, check=False, env={"ASAN_OPTIONS": "detect_leaks=0"}
     )

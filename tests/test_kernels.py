@@ -7,8 +7,10 @@ import math
 import operator
 import os
 import random
+import shlex
+import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +33,7 @@ from superopt.kernels.affine import IndexCondition, IndexExpression, LoopIndex, 
 from superopt.kernels.emit import Target, scratch_offsets
 from superopt.kernels.groups import kernel_groups
 from superopt.kernels.install import with_kernels
-from superopt.kernels.library import build, compiler_version, native_target
+from superopt.kernels.library import ZIG, build, compiler_version, native_target
 from superopt.kernels.loops import UnsupportedError, made
 from superopt.kernels.schedule import KernelProgram, program_of
 from superopt.model.islands import Chart
@@ -280,6 +282,34 @@ def small_model() -> onnx.ModelProto:
     return model(nodes, {"x": (3, 24)}, {"y": (3, 8)}, weights)
 
 
+@pytest.fixture(params=["gcc", "clang", shlex.join(ZIG)])
+def any_compiler(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Each C compiler that is installed, in turn."""
+    command: str = request.param
+    if subprocess.run(f"{command} --version", shell=True, check=False, capture_output=True).returncode:
+        pytest.skip(f"{command} is not installed")
+    monkeypatch.setenv("CC", command)
+    cached = (library.compiler, library.compiler_version, library.native_target)
+    for function in cached:
+        function.cache_clear()
+    yield command
+    for function in cached:
+        function.cache_clear()
+
+
+@pytest.mark.usefixtures("any_compiler")
+@pytest.mark.slow
+def test_each_compiler_makes_libraries_that_run(tmp_path: Path) -> None:
+    proto = small_model()
+    changed, device = with_library(proto, tmp_path)
+    feeds = {"x": np.random.default_rng(1).standard_normal((3, 24)).astype(np.float32)}
+    (plain,) = Session(proto.SerializeToString(), Device()).run(feeds)
+    (fast,) = Session(changed.SerializeToString(), device).run(feeds)
+    np.testing.assert_allclose(fast, plain, rtol=1e-5, atol=1e-7)
+    assert compiler_version() in (tmp_path / "k.c").read_text(encoding="utf-8")
+    assert differences(programs_of([grown(random.Random(seed)) for seed in range(20)], SMALL), SMALL, tmp_path) == []
+
+
 def test_a_model_with_kernels_runs_with_and_without_its_library(tmp_path: Path) -> None:
     proto = small_model()
     original = as_model(proto)
@@ -463,9 +493,11 @@ def test_nothing_is_written_if_the_library_cannot_be(tmp_path: Path, capsys: pyt
 
 def test_a_missing_compiler_is_an_error_before_the_search(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     library.compiler.cache_clear()
+    monkeypatch.delenv("CC", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(library, "find_spec", lambda _: None)
     try:
-        with pytest.raises(CompilerError, match="install gcc or clang"):
+        with pytest.raises(CompilerError, match="install gcc, clang or"):
             superopt.optimize(small_model(), kernels=True)
     finally:
         library.compiler.cache_clear()
@@ -474,6 +506,7 @@ def test_a_missing_compiler_is_an_error_before_the_search(monkeypatch: pytest.Mo
 def test_a_compiler_that_fails_is_an_error_before_the_search(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "gcc").write_text("#!/bin/sh\nexit 3\n")
     (tmp_path / "gcc").chmod(0o755)
+    monkeypatch.delenv("CC", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     library.compiler.cache_clear()
     library.native_target.cache_clear()

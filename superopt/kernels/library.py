@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import os
 import re
+import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
+from importlib.util import find_spec
 from pathlib import Path
 
 from superopt.errors import CompilerError, first_line
@@ -18,9 +22,14 @@ from superopt.kernels.loops import UnsupportedError
 from superopt.kernels.schedule import KernelProgram
 from superopt.policy import KERNELS
 
-FLAGS = ("-O3", "-fPIC", "-shared", "-pthread", "-s", "-std=gnu11", "-fno-math-errno", "-fno-trapping-math", "-w", "-Wno-psabi")
+FLAGS = ("-O3", "-fPIC", "-shared", "-pthread", "-s", "-std=gnu11", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math")
+"""The flags of the C compiler. Clang rounds a product before it is added, unless the flags contain `-ffp-contract=fast`."""
+QUIET_FLAGS = ("-w", "-Wno-psabi")
+"""Flags that switch warnings off."""
 TARGETS = {lanes: Target(lanes, registers) for lanes, registers in ((16, 32), (8, 16), (4, 16))}
 """The vectors of the processors for which libraries are made, by their float32 lanes."""
+ZIG = (sys.executable, "-m", "ziglang", "cc")
+"""The command of the C compiler in the Python package ziglang, which is based on clang."""
 LEVELS = {16: "x86-64-v4", 8: "x86-64-v3"}
 """The levels of x86-64 processors, by the float32 lanes of their vectors. For other numbers of lanes, no level is given."""
 
@@ -75,16 +84,20 @@ def text_of(name: str) -> str:
 
 
 @functools.cache
-def compiler() -> str:
-    """Return the command of a C compiler: gcc or clang.
+def compiler() -> tuple[str, ...]:
+    """Return the command of a C compiler: the command in the environment variable `CC`, gcc, clang, or the package ziglang.
 
     Raises:
-        CompilerError: Neither is installed.
+        CompilerError: None of these is installed.
     """
+    if given := tuple(shlex.split(os.environ.get("CC", ""))):
+        return given
     for name in ("gcc", "clang"):
         if shutil.which(name):
-            return name
-    raise CompilerError("--kernels needs a C compiler: install gcc or clang")
+            return (name,)
+    if find_spec("ziglang") is not None:
+        return ZIG
+    raise CompilerError("--kernels needs a C compiler: install gcc, clang or superopt[kernels]")
 
 
 @functools.cache
@@ -94,7 +107,8 @@ def compiler_version() -> str:
     Raises:
         CompilerError: There is no C compiler that works.
     """
-    return _output_of("--version").splitlines()[0]
+    name = "ziglang, " if compiler() == ZIG else ""
+    return name + _output_of("--version").splitlines()[0]
 
 
 def target_of(source: str) -> Target:
@@ -111,8 +125,9 @@ def target_of(source: str) -> Target:
 
 def flags_of(target: Target) -> tuple[str, ...]:
     """Return the compiler's flags for a library for processors with these vectors."""
-    level = LEVELS.get(target.lanes)
-    return (*FLAGS, f"-march={level}", "-mprefer-vector-width=512") if level else FLAGS
+    level = LEVELS.get(target.lanes, "")
+    name = level.replace("-", "_") if compiler() == ZIG else level
+    return (*FLAGS, f"-march={name}", "-mprefer-vector-width=512") if level else FLAGS
 
 
 @functools.cache
@@ -130,7 +145,7 @@ def native_target() -> Target:
 
 
 def _output_of(*arguments: str) -> str:
-    command = [compiler(), *arguments]
+    command = [*compiler(), *arguments]
     try:
         done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=KERNELS.max_compile_seconds)
     except (OSError, subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
@@ -147,7 +162,7 @@ def build(source: str, path: Path, target: Target) -> None:
     """
     text = path.with_suffix(".c")
     text.write_text(source, encoding="utf-8")
-    command = [compiler(), *flags_of(target), str(text), "-o", str(path), "-lm"]
+    command = [*compiler(), *flags_of(target), *QUIET_FLAGS, str(text), "-o", str(path), "-lm"]
     try:
         done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=KERNELS.max_compile_seconds)
     except subprocess.TimeoutExpired as error:
