@@ -169,6 +169,15 @@ def test_functions_are_accurate_everywhere(name: str, function: Any, ulps: int, 
     assert term.op == name
 
 
+def test_tiny_divisors_have_no_infinite_reciprocals(tmp_path: Path) -> None:
+    values = np.array([1e-40, -1e-40, 1e-45, 3e38, 0.0, np.inf, np.nan, 2.0, -3.0], np.float32)
+    ((_, program),) = programs_of(terms_of("x * reciprocal(y)", x=values.shape, y=values.shape), native_target())
+    for divisor in (values, np.roll(values, 1)):
+        (got,) = ran(compiled([program], native_target(), tmp_path, ()), 0, program, {"x": values, "y": divisor}, field=False)
+        with np.errstate(all="ignore"):
+            np.testing.assert_array_equal(got, values / divisor)
+
+
 def test_an_attribute_can_be_nan(tmp_path: Path) -> None:
     proto = model(
         [helper.make_node("LeakyRelu", ["x"], ["a"], alpha=math.nan), helper.make_node("Tanh", ["a"], ["y"])],

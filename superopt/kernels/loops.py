@@ -126,13 +126,17 @@ def made(table: dict[object, Value], kind: str, data: Any, *args: Value) -> Valu
     """Return the value with these parts from the table. If the table has no such value, a new value is added to it.
 
     The term for the smaller of two values, which index notation writes with `larger`, becomes the function `smaller`. A power
-    with a small whole exponent becomes a product.
+    with a small whole exponent becomes a product. A product with a reciprocal becomes the function `quotient`, because the
+    reciprocal of a tiny number overflows. If the reciprocal depends on fewer loops, it remains a factor, so that inner loops
+    do not compute it again.
     """
     if kind == "power" and args[1].kind == "number" and args[1].data in PRODUCTS:
         power = args[0]
         for _ in range(int(args[1].data) - 1):
             power = power * args[0]
         return power
+    if kind == "mul" and (quotient := _quotient(*args)) is not None:
+        return made(table, "quotient", None, *quotient)
     smaller = _smaller(kind, args)
     if smaller is not None:
         return made(table, "smaller", None, *smaller)
@@ -140,6 +144,14 @@ def made(table: dict[object, Value], kind: str, data: Any, *args: Value) -> Valu
     if key not in table:
         table[key] = Value(table, kind, data, args)
     return table[key]
+
+
+def _quotient(a: Value, b: Value) -> tuple[Value, Value] | None:
+    """Return the dividend and the divisor of a product with a reciprocal that depends on all loops of the product, or None."""
+    for factor, other in ((b, a), (a, b)):
+        if factor.kind == "reciprocal" and factor.loops >= other.loops:
+            return other, factor.args[0]
+    return None
 
 
 def _smaller(kind: str, args: tuple[Value, ...]) -> tuple[Value, ...] | None:

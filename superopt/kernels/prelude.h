@@ -112,6 +112,7 @@ INLINE V hashed(V x, number salt) { return mul_v(add_v(mul_v(x, x), splat(salt))
 HASH(exp, 101) HASH(log, 103) HASH(erf, 107) HASH(sqrt, 109) HASH(rsqrt, 113) HASH(reciprocal, 127)
 HASH(sigmoid, 131) HASH(tanh, 137)
 INLINE V power_v(V a, V b) { return add_v(hashed(a, 139), hashed(b, 149)); }
+INLINE V quotient_v(V a, V b) { return mul_v(a, reciprocal_v(b)); }
 INLINE V relu_v(V x) { return x; }
 #else
 INLINE V add_v(V a, V b) { return a + b; }
@@ -120,6 +121,7 @@ INLINE V mul_v(V a, V b) { return a * b; }
 
 INLINE V sqrt_v(V x) { EACH(sqrtf(x[l])); }
 INLINE V reciprocal_v(V x) { return 1 / x; }
+INLINE V quotient_v(V a, V b) { return a / b; }
 INLINE V rsqrt_v(V x) { return 1 / sqrt_v(x); }
 INLINE V log_v(V x) { EACH(logf(x[l])); }
 INLINE V power_v(V a, V b) { EACH(powf(a[l], b[l])); }
@@ -210,9 +212,11 @@ INLINE number choose_s(number c, number a, number b) { return c != 0 ? a : b; }
 #ifdef FIELD
 INLINE number sqrt_s(number x) { return sqrt_v(splat(x))[0]; }
 INLINE number reciprocal_s(number x) { return reciprocal_v(splat(x))[0]; }
+INLINE number quotient_s(number a, number b) { return quotient_v(splat(a), splat(b))[0]; }
 #else
 INLINE number sqrt_s(number x) { return sqrtf(x); }
 INLINE number reciprocal_s(number x) { return 1 / x; }
+INLINE number quotient_s(number a, number b) { return a / b; }
 #endif
 #define SCALAR(name) INLINE number name##_s(number x) { return name##_v(splat(x))[0]; }
 SCALAR(exp) SCALAR(log) SCALAR(erf) SCALAR(rsqrt) SCALAR(sigmoid) SCALAR(tanh)
