@@ -22,7 +22,17 @@ from superopt.kernels.loops import UnsupportedError
 from superopt.kernels.schedule import KernelProgram
 from superopt.policy import KERNELS
 
-FLAGS = ("-O3", "-fPIC", "-shared", "-pthread", "-s", "-std=gnu11", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math")
+FLAGS = (
+    "-O3",
+    "-fPIC",
+    "-shared",
+    "-pthread",
+    "-s",
+    "-std=gnu11",
+    "-ffp-contract=fast",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+)
 """The flags of the C compiler. Clang rounds a product before it is added, unless the flags contain `-ffp-contract=fast`."""
 QUIET_FLAGS = ("-w", "-Wno-psabi")
 """Flags that switch warnings off."""
