@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import io
 import math
 import operator
 import os
@@ -19,6 +20,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
+from rich.console import Console
 
 import superopt
 from superopt.algebra.terms import Term, variable
@@ -40,6 +42,7 @@ from superopt.model.islands import Chart
 from superopt.model.load import as_model, as_proto
 from superopt.notation.parsing import parse
 from superopt.protobuf.kernels import without_kernels
+from superopt.report.comparison import comparison_summary
 from superopt.report.optimization import KernelUse
 from superopt.report.statements import library_step
 from superopt.runtime.session import Device, Session
@@ -348,6 +351,27 @@ def with_library(proto: onnx.ModelProto, folder: Path) -> tuple[onnx.ModelProto,
     replaced = with_kernels(original, list(kernel_groups(Chart(original), native_target(), 1 << 40)), native_target())
     build(replaced.source, folder / "k.so", native_target())
     return as_proto(replaced.model), Device(libraries=(str(folder / "k.so"),))
+
+
+def test_models_are_compared_with_a_library_of_kernels(tmp_path: Path) -> None:
+    proto = small_model()
+    changed, device = with_library(proto, tmp_path)
+    plain, fast = (
+        superopt.compare(proto, changed, threads=1, seconds=0.2, libraries=libraries) for libraries in ((), device.libraries)
+    )
+    assert plain.outputs[0].largest == 0
+    assert 0 <= fast.outputs[0].relative < 1e-5
+    assert fast.libraries == device.libraries
+    texts = []
+    for compared in (plain, fast):
+        console = Console(width=300, file=io.StringIO())
+        with console.capture() as shown:
+            console.print(comparison_summary(compared))
+        texts.append(shown.get())
+    assert "--library" in texts[0]
+    assert device.libraries[0] in texts[1]
+    with pytest.raises(InvalidModelError, match=r"cannot load the library .*none\.so"):
+        superopt.compare(proto, changed, threads=1, seconds=0.2, libraries=[tmp_path / "none.so"])
 
 
 def test_omitted_outputs_do_not_join_a_group(tmp_path: Path) -> None:

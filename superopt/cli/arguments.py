@@ -318,6 +318,8 @@ def _add_compare(commands: Commands) -> None:
     command.add_argument("--threads", type=threads, metavar="N", help="CPU threads of each session (all cores)")
     about = "run both models by replaying a CUDA graph (with --provider cuda)"
     command.add_argument("--cuda-graph", action="store_true", help=about)
+    about = "a library of kernels, such as b.kernels.so, with which both models run; repeatable; use only libraries you trust"
+    command.add_argument("--library", type=Path, action="append", default=[], metavar="FILE", dest="libraries", help=about)
     _add_shape(command, "sizes of a dynamic dimension; repeat the option for each dimension")
     about = "inputs to run both models on: an .npz file or a folder, as for `superopt optimize`; repeatable"
     command.add_argument("--input", type=Path, action="append", default=[], metavar="FILE", dest="inputs", help=about)

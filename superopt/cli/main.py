@@ -377,6 +377,7 @@ def run_compare(options: argparse.Namespace) -> int:
             provider=options.provider,
             threads=options.threads,
             cuda_graph=options.cuda_graph,
+            libraries=options.libraries,
             shapes=dict(options.shape),
             inputs=options.inputs,
             seconds=options.seconds,

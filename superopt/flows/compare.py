@@ -5,6 +5,7 @@ The two models are timed alternately. Their outputs are compared on the same inp
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -38,6 +39,7 @@ def compare(
     provider: str = "cpu",
     threads: int | None = None,
     cuda_graph: bool = False,
+    libraries: Sequence[str | os.PathLike[str]] = (),
     shapes: Shapes = (),
     inputs: Sequence[Given] = (),
     seconds: float | str = OPTIMIZATION.full_comparison_seconds,
@@ -52,6 +54,8 @@ def compare(
         provider: "cpu", "cuda" or "tensorrt".
         threads: The CPU threads of a session. By default, all cores, as in ONNX Runtime.
         cuda_graph: Run both models by replaying a CUDA graph.
+        libraries: Paths of libraries of kernels, such as "out.kernels.so". Both models run with them. Only use libraries that
+            you trust, because they are loaded into this process.
         shapes: Sizes of the dynamic dimensions, as in `superopt.optimize`.
         inputs: Examples of the models' inputs, as in `superopt.optimize`. Outputs are compared on each example too.
         seconds: The time limit of the timing, in seconds or as a text such as "10s".
@@ -65,7 +69,7 @@ def compare(
         DimensionError, ExampleError: `shapes` or `inputs` do not fit the first model.
     """
     told = progress or ignore_progress
-    device = Device(provider, threads or core_count(), cuda_graph)
+    device = Device(provider, threads or core_count(), cuda_graph, libraries=tuple(map(os.path.abspath, libraries)))
     with temporary_scratch() as scratch, reuse_child():
         told(Progress("load"))
         loaded = load(first), load(second)
@@ -97,7 +101,7 @@ def compare(
     timings = {name: timing(one) for name, (one,) in zip(names, compared, strict=True)}
     outputs = tuple(_worst([run[place] for run in runs]) for place in range(len(runs[0])))
     contents = [_content(one) for one in loaded]
-    return ModelComparison(contents[0], contents[1], timings, outputs, len(runs), run_environment(device))
+    return ModelComparison(contents[0], contents[1], timings, outputs, len(runs), run_environment(device), device.libraries)
 
 
 def _content(loaded: Loaded) -> ModelContent:

@@ -12,7 +12,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from superopt.report.number_texts import duration
+from superopt.protobuf.kernels import is_kernel_domain
+from superopt.report.number_texts import counted, duration
 from superopt.report.optimization import RunEnvironment, Timing
 
 
@@ -61,6 +62,7 @@ class ModelComparison:
         outputs: The differences between the outputs.
         inputs: The number of sets of input values on which the outputs were compared.
         environment: The device and versions for which the measurements are valid.
+        libraries: The paths of the libraries of kernels with which both models ran.
     """
 
     first: ModelContent
@@ -69,6 +71,7 @@ class ModelComparison:
     outputs: tuple[OutputDifference, ...]
     inputs: int
     environment: RunEnvironment
+    libraries: tuple[str, ...] = ()
 
     @property
     def speedup(self) -> float:
@@ -107,7 +110,13 @@ def comparison_summary(compared: ModelComparison) -> RenderableType:
     facts.add_row("nodes", f"{first.nodes} to {second.nodes}")
     facts.add_row("weights", f"{first.weight_bytes / 1e6:.2f} MB to {second.weight_bytes / 1e6:.2f} MB")
     e = compared.environment
-    facts.add_row("on", f"{e.device}, {e.provider}, {e.threads} threads, onnxruntime {e.versions.get('onnxruntime', '')}")
+    facts.add_row(
+        "on", f"{e.device}, {e.provider}, {counted(e.threads, 'thread')}, onnxruntime {e.versions.get('onnxruntime', '')}"
+    )
+    if compared.libraries:
+        facts.add_row("with", escape(", ".join(compared.libraries)))
+    elif any(is_kernel_domain(name) for name in (*first.operators, *second.operators)):
+        facts.add_row("next", "give the library of kernels, such as b.kernels.so, with --library: the kernels did not run")
     verdict = Text(compared.verdict, style="bold")
     return Group(verdict, Text(), facts, Text(), _outputs(compared), Text(), _operators(first, second))
 

@@ -489,7 +489,10 @@ def _options(device: Device, optimize: bool, saved: Path | None) -> Any:
     if device.without:
         options.add_session_config_entry(WITHOUT, ";".join(device.without))
     for library in device.libraries:
-        options.register_custom_ops_library(library)
+        try:
+            options.register_custom_ops_library(library)
+        except Exception as error:
+            raise InvalidModelError(f"ONNX Runtime cannot load the library {library}: {first_line(error)}") from error
     if device.provider != "cpu":
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     if saved is not None:
