@@ -461,6 +461,56 @@ def test_reference_loops_as_onnx_runtime_does(given: str) -> None:
         np.testing.assert_allclose(got, exact, rtol=1e-4, atol=1e-5)
 
 
+def node_case(
+    op: str, shape: tuple[int, ...], *weights: Array | None, opset: int = 17, outputs: int = 1, **attributes: Any
+) -> tuple[onnx.ModelProto, dict[str, Array]]:
+    """A model of one node that reads the input `x` and the weights, and random values of the input."""
+    named = {f"w{n}": w for n, w in enumerate(weights) if w is not None}
+    names = [f"y{n}" for n in range(outputs)]
+    read = ["x", *(f"w{n}" if w is not None else "" for n, w in enumerate(weights))]
+    proto = model([helper.make_node(op, read, names, **attributes)], {"x": shape}, names, named, domains=[("", opset)])
+    return proto, {"x": np.random.default_rng(0).standard_normal(shape).astype(np.float32)}
+
+
+@pytest.mark.parametrize("images", [(9,), (9, 8), (5, 4, 6)])
+def test_the_reference_agrees_with_onnx_runtime_on_images_of_any_rank(images: tuple[int, ...]) -> None:
+    rank, shape = len(images), (2, 4, *images)
+    grouped, whole = (weight(4, count, *(3,) * rank) for count in (3, 2))
+    scales, sizes = np.array([1, 1, *(0.6,) * rank], np.float32), np.array([2, 4, *(n + 3 for n in images)])
+    cases = [
+        node_case("GlobalMaxPool", shape),
+        node_case("ConvTranspose", shape, grouped, weight(6), group=2, dilations=(2,) * rank, pads=(1,) * 2 * rank),
+        node_case("ConvTranspose", shape, whole, strides=(2,) * rank, output_padding=(1,) * rank),
+        node_case("ConvTranspose", shape, whole, strides=(3,) * rank, auto_pad="SAME_UPPER"),
+        node_case("ConvTranspose", shape, whole, strides=(2,) * rank, output_shape=[2 * n for n in images]),
+        node_case("Resize", shape, None, None, sizes, mode="nearest", nearest_mode="floor"),
+        node_case("Resize", shape, None, scales, mode="nearest", coordinate_transformation_mode="asymmetric"),
+        node_case("Resize", shape, None, scales, mode="linear", coordinate_transformation_mode="align_corners"),
+        *(node_case(op, shape, opset=11, axis=1) for op in ("Softmax", "LogSoftmax", "Hardmax")),
+    ]
+    for proto, feeds in cases:
+        (found,), (exact,) = Session(proto, CPU).run(feeds), map(np.asarray, Reference(proto).run(feeds))
+        assert exact.dtype == np.float64
+        assert found.shape == exact.shape
+        np.testing.assert_allclose(found, exact, rtol=1e-4, atol=1e-5, err_msg=str(proto.graph.node[0]))
+
+
+def test_the_reference_has_no_recurrences_that_it_computes_differently() -> None:
+    weights = weight(1, 16, 3), weight(1, 16, 4), weight(1, 32)
+    plain, feeds = node_case("LSTM", (5, 2, 3), *weights, outputs=3, hidden_size=4)
+    for found, exact in zip(Session(plain, CPU).run(feeds), map(np.asarray, Reference(plain).run(feeds)), strict=True):
+        np.testing.assert_allclose(found, exact, rtol=1e-4, atol=1e-5)
+    lengths = np.array([3, 5], np.int32)
+    functions = ["Sigmoid", "Relu", "Tanh"]
+    for proto, feeds in (
+        node_case("LSTM", (5, 2, 3), *weights, lengths, outputs=3, hidden_size=4),
+        node_case("LSTM", (5, 2, 3), *weights, outputs=3, hidden_size=4, clip=0.5),
+        node_case("LSTM", (5, 2, 3), *weights, outputs=3, hidden_size=4, activations=functions),
+    ):
+        with pytest.raises(NoReferenceError):
+            Reference(proto).run(feeds)
+
+
 def test_half_precision_models_are_checked() -> None:
     w = weight(16, 8).astype(np.float16)
     half = model([helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": (4, 16)}, ["y"], {"w": w}, kind=TensorProto.FLOAT16)

@@ -74,6 +74,12 @@ def test_a_different_function_is_not_recognized(text: str) -> None:
     assert replacement(term(text)) is None
 
 
+def test_operators_that_are_not_defined_for_a_rank_are_left_out() -> None:
+    x = variable("x", (6, 8))
+    halves = [f"slice(x, axis=-1, start={start}, stop={start + 4})" for start in (0, 4)]
+    assert replacement(term(f"maximum({halves[0]}, {halves[1]})", x)) is None
+
+
 def test_pooling_is_not_recognized_where_kernels_may_treat_nan_differently() -> None:
     pooled = term(f"reduce_max({WINDOWS}, axes=(-3, -1))")
     assert replacement(pooled, gate(replace(UNBOUNDED, nan=True))) is None

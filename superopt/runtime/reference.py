@@ -29,6 +29,7 @@ from onnx import (
 from onnx.external_data_helper import uses_external_data
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
+from onnx.reference.ops import op_gru, op_lstm, op_resize, op_rnn
 
 from superopt.errors import first_line
 from superopt.policy import CHECK
@@ -55,6 +56,8 @@ Kernels for float16 keep subnormal numbers. Kernels for wider types may flush su
 """
 _DEQUANTIZES = 19
 """The first opset for which ONNX's reference evaluator has DequantizeLinear."""
+_SOFTMAX_OF_ONE_AXIS = 13
+"""The first opset in which Softmax, LogSoftmax and Hardmax work along one axis, and not along all axes from `axis` on."""
 _EXPONENTIALS = frozenset({"Exp", "Sinh", "Cosh"})
 """Operators whose results may overflow even in float64."""
 _PRODUCTS = frozenset({"MatMul", "Gemm", "Conv"})
@@ -119,10 +122,17 @@ class Reference:
                 type("Conv", (Conv,), {"tiles": tiles}),
                 AveragePool,
                 BatchNormalization,
+                ConvTranspose,
+                GlobalMaxPool,
                 MaxPool,
                 GatherElements,
+                GRU,
+                LSTM,
                 Loop,
+                RNN,
+                type("Resize", (Resize,), {"opsets": model.opset_import}),
                 ZipMap,
+                *([Softmax, LogSoftmax, Hardmax] if opset < _SOFTMAX_OF_ONE_AXIS else []),
                 *([DequantizeLinear] if opset < _DEQUANTIZES else []),
                 *(_runtime_kernels(model) if self._ulp > _ULPS[TensorProto.FLOAT] else []),
             ]
@@ -527,6 +537,56 @@ class Conv(OpRun):
         return result
 
 
+class ConvTranspose(OpRun):
+    """Transposed convolution (ONNX ConvTranspose), computed by a matrix product for each kernel element.
+
+    The implementation in ONNX's reference evaluator fails if there are several groups, and iterates over pixels in Python.
+    """
+
+    op_domain = ""
+
+    def _run(self, x: Array, w: Array, b: Array | None = None, **attributes: Any) -> tuple[Array]:
+        rank, group = x.ndim - 2, attributes.get("group") or 1
+        strides, dilations = (attributes.get(name) or (1,) * rank for name in ("strides", "dilations"))
+        added = attributes.get("output_padding") or (0,) * rank
+        kernel = w.reshape(group, w.shape[0] // group, *w.shape[1:])
+        images = x.reshape(x.shape[0], group, x.shape[1] // group, -1)
+        spans = [(n - 1) * s + (k - 1) * d + 1 for n, s, k, d in zip(x.shape[2:], strides, w.shape[2:], dilations, strict=True)]
+        total = np.zeros(
+            (x.shape[0], group, w.shape[1], *(span + more for span, more in zip(spans, added, strict=True))), x.dtype
+        )
+        for tap in itertools.product(*map(range, w.shape[2:])):
+            products = np.swapaxes(kernel[(slice(None),) * 3 + tap], 1, 2) @ images
+            cuts = tuple(
+                slice(t * d, t * d + (n - 1) * s + 1, s)
+                for t, d, n, s in zip(tap, dilations, x.shape[2:], strides, strict=True)
+            )
+            total[:, :, :, *cuts] += products.reshape(*products.shape[:3], *x.shape[2:])
+        result = total.reshape(x.shape[0], -1, *total.shape[3:])
+        for axis, (before, after) in enumerate(_transposed_pads(x.shape[2:], result.shape[2:], strides, attributes)):
+            cut = slice(max(before, 0), result.shape[axis + 2] - max(after, 0))
+            result = result[(slice(None),) * (axis + 2) + (cut,)]
+            result = np.pad(result, [(max(-before, 0), max(-after, 0)) if a == axis + 2 else (0, 0) for a in range(x.ndim)])
+        return (result if b is None else result + b.reshape(-1, *(1,) * rank),)
+
+
+def _transposed_pads(
+    image: Sequence[int], result: Sequence[int], strides: Sequence[int], attributes: Mapping[str, Any]
+) -> list[tuple[int, int]]:
+    """Return how many pixels a ConvTranspose removes before and after the result, for each axis.
+
+    `result` contains the extents of the result before pixels are removed.
+    """
+    mode, rank = attributes.get("auto_pad") or "NOTSET", len(image)
+    wanted = attributes.get("output_shape") or [n * s for n, s in zip(image, strides, strict=True)]
+    if attributes.get("output_shape") or mode.startswith("SAME"):
+        missing = [max(have - want, 0) for have, want in zip(result, wanted[-rank:], strict=True)]
+        halves = [(count // 2, count - count // 2) for count in missing]
+        return halves if mode == "SAME_UPPER" else [(after, before) for before, after in halves]
+    pads = attributes.get("pads") or (0,) * (2 * rank)
+    return [*zip(pads[:rank], pads[rank:], strict=True)]
+
+
 class MaxPool(OpRun):
     """Maximum pooling (ONNX MaxPool), without its second output."""
 
@@ -565,6 +625,93 @@ class AveragePool(OpRun):
             total += pixels
             number += ones
         return (total / number,)
+
+
+class GlobalMaxPool(OpRun):
+    """The maximum over all pixels (ONNX GlobalMaxPool).
+
+    The implementation in ONNX's reference evaluator reduces the wrong axes unless images have two spatial axes.
+    """
+
+    op_domain = ""
+
+    def _run(self, x: Array) -> tuple[Array]:
+        return (x.max(axis=tuple(range(2, x.ndim)), keepdims=True),)
+
+
+class Softmax(OpRun):
+    """Softmax along all axes from `axis` on (ONNX Softmax before opset 13)."""
+
+    op_domain = ""
+
+    def _run(self, x: Array, axis: int | None = None) -> tuple[Array]:
+        rows = x.reshape(math.prod(x.shape[: 1 if axis is None else axis]), -1)
+        return (self.of_rows(rows).reshape(x.shape),)
+
+    def of_rows(self, rows: Array) -> Array:
+        """Return the function of each row of a matrix."""
+        powers: Array = np.exp(rows - rows.max(axis=1, keepdims=True))
+        result: Array = powers / powers.sum(axis=1, keepdims=True)
+        return result
+
+
+class LogSoftmax(Softmax):
+    """The logarithm of Softmax along all axes from `axis` on (ONNX LogSoftmax before opset 13)."""
+
+    def of_rows(self, rows: Array) -> Array:
+        """Return the function of each row of a matrix."""
+        below: Array = rows - rows.max(axis=1, keepdims=True)
+        result: Array = below - np.log(np.exp(below).sum(axis=1, keepdims=True))
+        return result
+
+
+class Hardmax(Softmax):
+    """A one at the first maximum along all axes from `axis` on, and zeros elsewhere (ONNX Hardmax before opset 13)."""
+
+    def of_rows(self, rows: Array) -> Array:
+        """Return the function of each row of a matrix."""
+        largest: Array = np.arange(rows.shape[1]) == rows.argmax(axis=1)[:, None]
+        return largest.astype(rows.dtype)
+
+
+class _PlainRecurrence(OpRun):
+    """A recurrent operator with its default functions, whose sequences all have the length of the input.
+
+    The implementations in ONNX's reference evaluator ignore the input `sequence_lens` and some attributes.
+    """
+
+    op_domain = ""
+    functions: tuple[str, ...]
+
+    def _run(self, *given: Array | None, **attributes: Any) -> tuple[Array, ...]:
+        lengths = given[4] if len(given) > 4 else None
+        steps = given[0].shape[1 if attributes.get("layout") else 0] if given[0] is not None else 0
+        if lengths is not None and (lengths != steps).any():
+            raise NotImplementedError("sequences of different lengths are not supported")
+        functions = tuple(name.lower() for name in attributes.get("activations") or ())
+        plain = functions == self.functions * (len(functions) // len(self.functions))
+        if not plain or attributes.get("clip") or attributes.get("input_forget"):
+            raise NotImplementedError(f"this kind of {self.onnx_node.op_type} is not supported")
+        found: tuple[Array, ...] = super()._run(*given, **attributes)  # type: ignore[no-untyped-call, safe-super]
+        return found
+
+
+class LSTM(_PlainRecurrence, op_lstm.LSTM):
+    """ONNX LSTM. See `_PlainRecurrence`."""
+
+    functions = ("sigmoid", "tanh", "tanh")
+
+
+class GRU(_PlainRecurrence, op_gru.GRU):
+    """ONNX GRU. See `_PlainRecurrence`."""
+
+    functions = ("sigmoid", "tanh")
+
+
+class RNN(_PlainRecurrence, op_rnn.RNN_14):
+    """ONNX RNN. See `_PlainRecurrence`."""
+
+    functions = ("tanh",)
 
 
 class BatchNormalization(OpRun):
@@ -633,6 +780,43 @@ class RuntimeKernel(OpRun):
     @functools.cached_property
     def _sessions(self) -> dict[tuple[tuple[str, np.dtype[Any], int], ...], Session]:
         return {}
+
+
+class Resize(op_resize.Resize):
+    """Resized images (ONNX Resize).
+
+    In the mode `nearest`, ONNX Runtime chooses the pixels, because it rounds coordinates in float32. With `align_corners`, ONNX
+    Runtime computes coordinates from the size of the result, and the implementation in ONNX's reference evaluator computes them
+    from the scale.
+    """
+
+    op_domain = ""
+    opsets: Sequence[OperatorSetIdProto] = ()
+
+    def _run(  # type: ignore[override]
+        self, x: Array, roi: Array | None = None, scales: Array | None = None, sizes: Array | None = None, **attributes: Any
+    ) -> tuple[Array]:
+        coordinates = attributes.get("coordinate_transformation_mode")
+        if attributes.get("mode") == "nearest" and coordinates != "tf_crop_and_resize":
+            return (x.ravel()[self._chosen(x, roi, scales, sizes)],)
+        if coordinates == "align_corners" and scales is not None and scales.size and not attributes.get("axes"):
+            scales, sizes = None, np.floor(np.array(x.shape) * scales).astype(np.int64)
+        (found,) = super()._run(x, roi, scales, sizes, **attributes)
+        return (found,)
+
+    def _chosen(self, x: Array, *others: Array | None) -> Array:
+        """Return the flat position of the pixel of `x` that each pixel of the result repeats."""
+        places = np.arange(x.size, dtype=np.int32).reshape(x.shape)
+        narrow = [None if v is None else v.astype(np.float32) if v.dtype.kind == "f" else v for v in others]
+        given = {f"v{n}": v for n, v in enumerate((places, *narrow)) if v is not None}
+        names = [f"v{n}" if f"v{n}" in given else "" for n in range(len(self.onnx_node.input))]
+        node = NodeProto(op_type="Resize", input=names, output=["y"], attribute=self.onnx_node.attribute)
+        ports = [
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape) for name, v in given.items()
+        ]
+        graph = helper.make_graph([node], "resize", ports, [helper.make_empty_tensor_value_info("y")])
+        model = helper.make_model(graph, opset_imports=self.opsets, ir_version=_IR_VERSION)
+        return np.asarray(Session(model, Device()).run(given)[0])
 
 
 class GatherElements(OpRun):

@@ -221,6 +221,8 @@ def _choices(spec: Operator, rank: int, numbers: Sequence[int]) -> Iterator[dict
     or contain only zeros, only ones or only twos.
     """
     lengths = _tuple_lengths(spec, rank)
+    if lengths is None:
+        return
     for free in lengths or [""]:
         for chosen in _tuples(lengths[free], numbers) if free else [()]:
             options: list[Sequence[Attribute]] = []
@@ -241,10 +243,10 @@ def _choices(spec: Operator, rank: int, numbers: Sequence[int]) -> Iterator[dict
 
 
 @functools.cache
-def _tuple_lengths(spec: Operator, rank: int) -> dict[str, int]:
+def _tuple_lengths(spec: Operator, rank: int) -> dict[str, int] | None:
     """Return a mapping from each tuple attribute without a default value to its length, for an operand of this rank.
 
-    The result is empty if the operator has no such attribute, or is not defined for the rank.
+    The result is None if the operator is not defined for the rank.
     """
     x = variable("x", (60,) * rank)
     names = [parameter.name for parameter in spec.parameters if parameter.kind == "extents" and parameter.default is None]
@@ -258,7 +260,7 @@ def _tuple_lengths(spec: Operator, rank: int) -> dict[str, int]:
             except ShapeError:
                 continue
             return dict(zip(names, lengths, strict=True))
-    return {}
+    return None
 
 
 def _uniform(length: int) -> list[tuple[int, ...]]:
