@@ -103,6 +103,9 @@ def test_hints_name_the_options_that_may_help() -> None:
     assert found[0] == "--budget 20s or more may find a gain: the search was not finished"
     assert found[1].startswith("--fix NAME=SIZE for dimensions that never change (n, m), or --fix NAME=VALUE")
     assert found[1].endswith("may open 3 nodes whose sizes or conditions are not known (50% of the time)")
+    (fixed,) = hints([], (), 17, ["n"], RunFacts(10, lacks_kernels=True))
+    assert fixed == "--fix NAME=SIZE for dimensions that never change (n) may allow kernels"
+    assert hints([], (), 17, [], RunFacts(10, lacks_kernels=True)) == ()
     (defined,) = hints([UncoveredNodes("Det", 3, 0.5, UNDEFINED)], islands, 17, ["n"], RunFacts(10))
     assert "Det" in defined
 

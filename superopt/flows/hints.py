@@ -40,6 +40,7 @@ class RunFacts:
         noise: The noise of the last comparison of whole models, as a share, or 0 if nothing was compared.
         contrib_seconds: The seconds per run that ONNX Runtime's own operators would save.
         run_seconds: The seconds of one run of the original, or 0 if they are not known.
+        lacks_kernels: Whether kernels were asked for and the result has none.
         unused: Options that may lead to a gain and were not given, each with its effect.
     """
 
@@ -53,6 +54,7 @@ class RunFacts:
     noise: float = 0.0
     contrib_seconds: float = 0.0
     run_seconds: float = 0.0
+    lacks_kernels: bool = False
     unused: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -162,6 +164,8 @@ def hints(
         facts: The facts about the run.
     """
     found = [*_hints_by_search(facts), *_hints_by_coverage(uncovered, dimensions)]
+    if facts.lacks_kernels and dimensions:
+        found.append(f"--fix NAME=SIZE for dimensions that never change ({_listed(dimensions)}) may allow kernels")
     newer = _newer_operators(islands, opset)
     if newer:
         found.append(f"--opset {newer[0]} would allow {', '.join(newer[1])}, of which the model has other forms")
@@ -195,8 +199,7 @@ def _hints_by_coverage(uncovered: Sequence[UncoveredNodes], dimensions: Sequence
     unsized = [row for row in uncovered if row.reason in (UNSIZED, CONTROL)]
     share, count = sum(row.share for row in unsized), sum(row.nodes for row in unsized)
     if unsized and share >= REPORT.min_hint_share:
-        listed = [*dimensions[: REPORT.max_reasons], *(["…"] if len(dimensions) > REPORT.max_reasons else [])]
-        sizes = f"--fix NAME=SIZE for dimensions that never change ({', '.join(listed)}), or " if dimensions else ""
+        sizes = f"--fix NAME=SIZE for dimensions that never change ({_listed(dimensions)}), or " if dimensions else ""
         fixed = f"{sizes}--fix NAME=VALUE for inputs that never change"
         yield f"{fixed}, may open {count} nodes whose sizes or conditions are not known ({share:.0%} of the time)"
     undefined = [row for row in uncovered if row.reason == UNDEFINED and row.share >= REPORT.min_hint_share]
@@ -204,6 +207,10 @@ def _hints_by_coverage(uncovered: Sequence[UncoveredNodes], dimensions: Sequence
         names = ", ".join(row.operator for row in undefined[: REPORT.max_uncovered_operators])
         time = percent(sum(row.share for row in undefined))
         yield f"superopt does not know {names} ({time} of the time); docs/contributing.md says how to define an operator"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join([*names[: REPORT.max_reasons], *(["…"] if len(names) > REPORT.max_reasons else [])])
 
 
 def _newer_operators(islands: Sequence[Segment], opset: int) -> tuple[int, list[str]] | None:

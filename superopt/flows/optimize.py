@@ -555,6 +555,7 @@ def report_of(prepared: PreparedModel, outcomes: Sequence[ModelOutcome], library
         noise=measured.least.noise if measured else 0.0,
         contrib_seconds=searched.contrib_potential_seconds,
         run_seconds=prepared.first.seconds,
+        lacks_kernels=settings.kernels and library is None,
         unused=unused_options(settings),
     )
     explanation = explain(prepared, facts)
@@ -646,6 +647,8 @@ def unused_options(settings: OptimizationSettings) -> dict[str, str]:
     unused = {}
     if not settings.tune and settings.prices is None:
         unused["--tune"] = "finds faster settings of the session"
+    if not settings.kernels and settings.prices is None and settings.device.provider == "cpu":
+        unused["--kernels"] = "compiles parts of the model with a C compiler"
     if settings.mode is not FpMode.FAST:
         unused["--fp fast"] = "also allows rewrites that are right only over the real numbers"
     return unused
