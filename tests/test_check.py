@@ -242,7 +242,7 @@ def test_an_error_of_ten_units_in_the_last_place_is_accepted_and_of_forty_refuse
 
     assert check_candidate(linear(w), off(10), CPU).candidate_error > 0
     with pytest.raises(
-        CheckFailedError, match=r"on all inputs together: the candidate is off by .* where the original is off by"
+        CheckFailedError, match=r"in the worst case over all inputs: the candidate is off by .* where the original is off by"
     ):
         check_candidate(linear(w), off(40), CPU)
 
@@ -562,7 +562,7 @@ def test_what_elements_that_are_off_may_be_is_no_allowance_for_floats() -> None:
         return model(nodes, {"x": (4, 4)}, ["y", "label"], {"w": w, "s": np.array(scale, np.float32)})
 
     check_candidate(labelled(1.0), labelled(1.0), CPU)
-    with pytest.raises(CheckFailedError, match="on all inputs together"):
+    with pytest.raises(CheckFailedError, match="in the worst case over all inputs"):
         check_candidate(labelled(1.0), labelled(1.0 + 40 * 2.0**-23), CPU)
 
 

@@ -189,7 +189,7 @@ def test_a_fixed_size_is_declared_and_others_stay_dynamic() -> None:
         ({"rate": "fast"}, "'fast' is not a value of input 'rate', which has elements of type int64"),
         ({"rate": 1.5}, "1.5 is not a value of input 'rate'"),
         ({"rate": [1, 2]}, r"input 'rate' has the shape \[\], but the fixed value has the shape \[2\]"),
-        ({"x": 1}, "input 'x' cannot be fixed, because its shape is not fixed"),
+        ({"x": 1}, "input 'x' cannot be given a value, because a dimension of the input has no known size"),
         ({"n": 0}, "'0' is not a size of dimension 'n'"),
         ({"n": "1" * 5000}, "is not a size of dimension 'n'"),
         ({"n": "many"}, "'many' is not a size of dimension 'n'"),

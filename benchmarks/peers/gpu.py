@@ -76,7 +76,8 @@ def told(group: Sequence[Model]) -> str:
     means = [f"**{mean(some):.3f}**{way} ({counted(len(some))})" for way, some in found.items() if some]
     kept = sum(entry.kept for entry in found[""])
     whole = counted(len(found[""]))
-    return f"the geometric mean speedup is {listed(means)}. Without graphs, no improvement was found for {kept} of the {whole}"
+    without = f"In the runs without CUDA graphs, no improvement was found for {kept} of the {whole}"
+    return f"the geometric mean speedup is {listed(means)}. {without}"
 
 
 def counted(number: int) -> str:

@@ -138,7 +138,11 @@ class Prices:
         return math.log(self._net(known) / self.profile.roofline.seconds(wanted, cold=known.cold))
 
     def _net(self, known: MeasuredNode) -> float:
-        """Return the seconds of a measured node within a longer graph, without the fixed cost of a run."""
+        """Return the time, in seconds, that a measured node takes within a longer graph.
+
+        The node was measured in a run of its own. The fixed cost of this run is subtracted. The result is at least the
+        time of a node with one element.
+        """
         return max(known.timing.seconds - self.profile.roofline.call, self.profile.roofline.node)
 
 

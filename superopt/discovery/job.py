@@ -190,8 +190,10 @@ def final_counts(found: Mapping[str, Sequence[Findings]], equalities: Sequence[E
 
 
 def sum_universe_counts(parts: Sequence[UniverseCounts]) -> UniverseCounts:
-    """Return the sum of the counts of one universe's tasks. The peak memory is not added: it is the largest of the tasks'
-    peaks.
+    """Add the counts that the tasks of one universe report.
+
+    A universe is a vocabulary of operators and variables. The peak memory is not added. The result contains the largest peak
+    memory of a task.
     """
     first = parts[0]
     total = UniverseCounts(first.family, first.universe, peak_bytes=max(p.peak_bytes for p in parts))

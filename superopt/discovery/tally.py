@@ -69,17 +69,19 @@ class GraphTally:
         return found
 
     def _own(self, rows: Rows, kids: Ints) -> Ints:
-        """Return how many operators the root of each term stands for: n - 1 for a commutative operator with n operands, else
-        1.
+        """Return the number of operators that the root of each term counts as.
+
+        A commutative operator with n operands counts as n - 1 operators. Any other operator counts as 1.
         """
         sums = np.array([self.table.code_of(k.code).commutative for k in self.typing.kinds.things], dtype=bool)
         return np.where(sums[rows.kinds] if len(rows) else False, (kids >= 0).sum(axis=1) - 1, 1)
 
     def _unshared(self, kids: Ints, own: Ints) -> Ints:
-        """Return the count of terms that exceed the limit on operators if every occurrence of an operator is counted.
+        """Return the number of terms that are above the limit on operators if shared operators are counted repeatedly.
 
-        The matrix `kids` contains the arguments of each term. The array `own` contains the count of operators that each term's
-        root stands for.
+        If several arguments of a term share an operator, the operator is counted once for each of its occurrences. The matrix
+        `kids` contains the arguments of each term. The array `own` contains the result of `_own`: the number of operators that
+        the root of each term counts as.
         """
         counts = own + np.where(kids >= 0, self._sizes()[kids], 0).sum(axis=1)
         return np.asarray((counts > self.most).sum())

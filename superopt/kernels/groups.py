@@ -25,7 +25,9 @@ class Group:
 
 
 def kernel_program(island: Island, target: Target, most: int) -> KernelProgram:
-    """Return the loop nests of an island, for a processor with these vectors. No nest may have more than `most` iterations.
+    """Return the loop nests of an island. No nest may have more than `most` iterations.
+
+    `target` describes the vectors of the processor for which code is written.
 
     Raises:
         UnsupportedError: The generator cannot write a kernel for the island.

@@ -1,8 +1,10 @@
 """Schedules: which terms of an island get memory of their own, and the loop nests that compute these terms.
 
-A term without memory is computed anew wherever it is read. A term with a reduction gets memory, unless a single term reads it,
-element by element and without a reduction of its own. Another term gets memory if one of its elements is costly, or if its
-elements are read so often that computing them anew costs more than reading them.
+A term without memory is computed anew wherever it is read. The outputs of an island always have memory. Some terms are computed
+by a reduction, such as a sum over an axis. Such a term gets no memory if only one term reads it, and if this reader reads each
+element once, row by row, and has no reduction of its own. In all other cases, a term with a reduction gets memory. A term
+without a reduction gets memory if one of its elements is costly, or if its elements are read so often that it costs too much to
+compute them anew for each read.
 """
 
 from __future__ import annotations

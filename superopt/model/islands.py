@@ -249,8 +249,9 @@ class Chart:
     def _is_too_wide(self, graph: ir.Graph, lifted: Mapping[ir.Value, Term]) -> bool:
         """Return whether the node extends a sum or product of earlier nodes beyond `MODEL.max_chain_operands` operands.
 
-        An island must end before such a node, because nested sums in one island become a single sum of all operands. This
-        method also records the operand count of each result that is a sum or product.
+        An island is a convex region of the model. Nested sums in one island become a single sum of all operands, so the island
+        must end before a node that makes this sum too long. Products are treated in the same way. This method also records the
+        operand count of each result that is a sum or product.
         """
         cut = False
         for term in lifted.values():

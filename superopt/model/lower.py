@@ -416,10 +416,10 @@ class _Lowering:
         return uniform_constant_operand(x) or x
 
     def _host(self, term: Term) -> Term | None:
-        """Return an operand of the term that one ONNX node can compute and combine with other operands, or None.
+        """Return an operand of the term into whose ONNX node other operands can be fused, or None if there is none.
 
-        For example, one Conv computes a convolution and adds a bias to it (see `epilogues`). Only this term may use the
-        operand.
+        For example, a Conv node can compute a convolution and also add a bias. So if the term is the sum of a convolution and a
+        bias, the convolution is returned (see `epilogues`). The returned operand has no other users.
         """
         hosts = self.operands[term] if term.op in ROLES else ()
         return next((x for x in hosts if self.alone(x) and fusable_operands(term.op, x, self.operands[term])), None)

@@ -1103,7 +1103,7 @@ def _divided(values: ShapeValues, _: ir.Node, floats: bool, one: Element, other:
         return truncated_quotient(a, b)
     values._float()
     if not isinstance(b, int | Fraction) or not b or not _is_exact(a):
-        raise ShapeError("the divisor of a floating-point Div is 0 or not constant, or the dividend may be rounded")
+        raise ShapeError("a floating-point Div needs a constant divisor other than 0, and a dividend without rounding errors")
     result = a * (1 / Fraction(b))
     if not _is_exact(result) and not (isinstance(b, int) and all(isinstance(c, int) for _, c in terms_of(a))):
         raise ShapeError("the floating-point result of Div may be rounded")

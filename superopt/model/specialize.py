@@ -61,7 +61,10 @@ def read_fixed(given: Mapping[str, Fixable], model: Model) -> Specialization:
 def _value(value: ir.Value, given: Fixable) -> npt.NDArray[np.generic]:
     shape = None if value.shape is None else [*value.shape]
     if value.dtype is None or shape is None or not all(isinstance(n, int) and n > 0 for n in shape):
-        raise FixedInputError(f"input {value.name!r} cannot be fixed, because its shape is not fixed: fix its dimensions first")
+        raise FixedInputError(
+            f"input {value.name!r} cannot be given a value, because a dimension of the input has no known size: "
+            "fix the sizes of the dimensions first"
+        )
     wanted = np.dtype(object) if value.dtype == ir.DataType.STRING else value.dtype.numpy()
     array = _parsed(given, wanted, value.name or "")
     if array.size != 1 and array.shape != tuple(shape):

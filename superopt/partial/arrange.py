@@ -78,8 +78,10 @@ class _Arrangement:
         return np.where(wanted < 0, wanted, np.searchsorted(self.starts, wanted, side="right") - 1)
 
     def of(self, wanted: Array) -> Term | None:
-        """Return a term with the elements at the positions `wanted` of the given weights, or None if the positions are too
-        irregular. Zeros along the borders become padding.
+        """Return a term whose elements are the elements of the given weights at the positions `wanted`.
+
+        Zeros along the borders become padding. Return None if no term is found, or if more than `MUTANT.max_weight_parts` parts
+        would have to be tried.
         """
         live = wanted != NOTHING
         if not live.any():
@@ -93,7 +95,7 @@ class _Arrangement:
         return apply("pad", term, before=tuple(a for a, _ in bounds), after=after)
 
     def _whole(self, wanted: Array) -> Term | None:
-        """Return a term with the elements `wanted`, or None if the elements are too irregular. Along each border, some element
+        """Return a term with the elements `wanted`, or None if no term is found (see `of`). Along each border, some element
         must be nonzero.
         """
         self.parts += 1
@@ -122,7 +124,7 @@ class _Arrangement:
         return None
 
     def _joined(self, wanted: Array, owners: Array) -> Term | None:
-        """Return a term with the elements `wanted` as a concatenation along an axis, or None if the elements are too irregular.
+        """Return a concatenation along an axis with the elements `wanted`, or None if no concatenation is found (see `of`).
 
         Two neighbouring slices of the result belong to different parts if their elements come from different given weights. If
         all elements are from the same given weight, a new part begins where the distance between consecutive elements changes.

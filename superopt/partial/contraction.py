@@ -131,10 +131,11 @@ def _carried(sample: Sample, x_shape: Sequence[int], y_shape: Sequence[int]) -> 
 
 
 def _heads(form: MatrixProduct, sample: Sample) -> tuple[tuple[int, int], ...] | None:
-    """Return the batch axes, along which the weight must vary to match `sample`, as pairs of a data axis and an output axis.
+    """Return the batch axes of the matrix product as pairs of a data axis and an output axis.
 
-    `sample` holds the elements that the program reads at some output positions. Three kinds of choices are tried: no axis, each
-    row axis of `form` individually, and all row axes together. Return None if no choice matches.
+    The weight varies along the batch axes. With these axes, the product must match `sample`, which holds the elements that the
+    program reads at some output positions. Three kinds of choices are tried: no axis, each row axis of `form` individually, and
+    all row axes together. Return None if no choice matches.
     """
     for some in ((), *((pair,) for pair in form.rows), form.rows):
         others = tuple(p for p in form.rows if p not in some)

@@ -129,7 +129,7 @@ def bounds(term: Term, known: Mapping[Term, Extremes], meaning: Bounds) -> Extre
     """Return bounds on the degree and the coefficients of a term as a polynomial. `known` gives the bounds of the term's
     operands.
 
-    `meaning` is the interpretation of index notation, whose values are `Extremes`.
+    `meaning` interprets the operators' definitions in index notation. Every value of the interpretation is an `Extremes`.
 
     Raises:
         Undecidable: The term is not a polynomial in its operands, or a number in the term cannot be represented in a prime

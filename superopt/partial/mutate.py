@@ -144,7 +144,7 @@ class Changed:
     made: tuple[str, ...]
 
     def solved(self) -> tuple[Term, ...]:
-        """Return the terms that replace the operators. There are no weights to compute."""
+        """Return the terms that replace the operators. The terms have no new weights whose values must be computed."""
         return self.drafted
 
 

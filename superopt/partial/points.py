@@ -40,7 +40,7 @@ class Points:
         self._known: dict[Term, tuple[Array, Array]] = {}
 
     def values(self, program: Term, positions: Array) -> Array:
-        """Return the residues of the program at n output positions, as an array of shape (n, fields).
+        """Return the residues of the program at n output positions, as an array of shape (n, number of prime fields).
 
         `positions` is int64 of shape (n, rank).
 
@@ -56,8 +56,9 @@ class Points:
         self._known = {term: known for term, known in self._known.items() if term in kept}
 
     def _at(self, term: Term, flat: Array) -> Array:
-        """Return the values, of shape (*flat.shape, fields), of the term at row-major positions. Each distinct position is
-        computed once.
+        """Return the residues of the term at the row-major positions `flat`. Each distinct position is computed once.
+
+        The result has one more axis than `flat`. The last axis has one residue for each prime field.
         """
         wanted, places = _distinct(flat.reshape(-1), math.prod(term.sizes))
         known, values = self._known.get(term, (np.zeros(0, np.int64), np.zeros((0, len(self.domain.primes)), np.int64)))
@@ -99,8 +100,9 @@ class Points:
                 yield from self._in_pieces(term, tuple(g[part] if g.shape[axis] > 1 else g for g in grids))
 
     def _on(self, term: Term, grids: tuple[Array, ...], shape: tuple[int, ...]) -> Array:
-        """Return the term's values at the positions `grids`, which broadcast to `shape`. The result has shape (positions,
-        fields).
+        """Return the term's values at the positions `grids`, which broadcast to `shape`.
+
+        The result has one row for each position, and one column for each prime field.
         """
         with index.interpreted(_Positions(self.domain, len(shape))):
             result = interpret(term, [self._operand(a) for a in term.args])

@@ -175,7 +175,7 @@ class _Number:
     Attributes:
         name: the name of the attribute.
         place: the position of the number in the attribute, or None if the attribute is a single number.
-        others: the alternative values to try when the operator computes a part of its result.
+        others: the values to try in place of the number when the operator computes only a part of its result.
     """
 
     name: str

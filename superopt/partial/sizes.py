@@ -103,8 +103,11 @@ class _Reading:
 
 @dataclass(frozen=True)
 class FamilyDraw:
-    """A family's program at numeric sizes. `numbers` has one number for each of the family's `atoms`, in the order of
-    `atoms`.
+    """The program of a family with numbers in place of its symbolic extents and attributes.
+
+    Attributes:
+        family: The family, which states the program with symbolic extents and attributes.
+        numbers: One number for each symbolic extent and attribute variable, in the order of `ProgramFamily.atoms`.
     """
 
     family: ProgramFamily

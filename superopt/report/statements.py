@@ -1,4 +1,4 @@
-"""Statements about a result that both the terminal and the page show: what changed, errors, proofs and arithmetic."""
+"""Statements about a result that both the terminal and the HTML page show: what changed, errors, proofs and arithmetic."""
 
 from __future__ import annotations
 

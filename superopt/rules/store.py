@@ -233,7 +233,9 @@ def read_ledger(family: str, folder: Path | None = None) -> list[LedgerEntry]:
 
 
 def load(folder: Path | None = None) -> list[StoredRule]:
-    """Return every rule of the store, after checking that each rule has a valid proof with the present definitions.
+    """Return every rule of the store, after checking that the ledger contains a valid proof of each rule.
+
+    A proof is valid only if the definitions of the rule's operators have not changed since the proof.
 
     Raises:
         StoreError: A file cannot be read, or a rule has no valid proof. The message names the rules without a valid proof.

@@ -768,7 +768,7 @@ def _together(
     for floating in (True, False):
         kind = (found for found in by_output.values() if found.floating is floating)
         if how := functools.reduce(OutputErrors.joined, kind, OutputErrors(floating=floating)).strayed(factor):
-            raise CheckFailedError(f"on all inputs together: {how}")
+            raise CheckFailedError(f"in the worst case over all inputs: {how}")
     whole = functools.reduce(OutputErrors.joined, by_output.values(), OutputErrors())
     outputs = tuple((name, found.original, found.candidate) for name, found in by_output.items())
     return whole.original, whole.candidate, outputs

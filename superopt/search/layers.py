@@ -144,10 +144,11 @@ def _order(live: Sequence[Term]) -> Callable[[Term], tuple[bool, Place]]:
 
 
 def _part(term: Term, pieces: Mapping[Term, int]) -> Place | None:
-    """Return the sort key (see `Place`) of the slice that is an operand of `term`.
+    """Return the sort key (see `Place`) of an operand of `term` that is a slice, or None.
 
-    If the operands are slices of several terms, the slice of the term with the most slices is used. The result is None if no
-    operand is a slice, or if several operands are slices of one term.
+    `pieces` contains the number of slices of each sliced term. If several operands are slices, the result is the sort key of
+    the slice whose sliced term has the most slices. The result is None if no operand is a slice, or if two operands are slices
+    of the same term. Slices of constants do not count.
     """
     found: list[Place] = []
     for part in map(below_reshapes, term.args):

@@ -1,4 +1,4 @@
-"""The search for mutants: replace operators by cheaper terms that are correct nearly everywhere, and correct the rest.
+"""The search for mutants: cheaper terms that equal an operator at some output positions and are corrected at the others.
 
 A program is an operator application that is a polynomial in its operands. A mutant is a term with the program's inputs and
 output shape that equals the program at some output positions. Each program is examined only once per device. The stored rules
@@ -110,7 +110,10 @@ class MutantDraft(Protocol):
 
 @dataclass(frozen=True)
 class StoredMutant:
-    """A mutant (a cheaper term in place of an operator) that a stored rule gives. It has no weights to compute."""
+    """A mutant (a cheaper term in place of an operator) that a stored rule gives.
+
+    The rule also gives the weights of the mutant as terms, so the values of the weights need not be computed.
+    """
 
     term: Term
     rule: str

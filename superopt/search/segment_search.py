@@ -506,10 +506,10 @@ class SegmentSearch:
         )
 
     def _measure(self, measured: Measured, everywhere: Sequence[DimBinding], start: State) -> Cost:
-        """Return a function that returns the seconds of an equivalent of `start`, timed alternately with `start`.
+        """Return a cost function for states that are equivalent to `start`. The cost of a state is its run time in seconds.
 
-        The seconds for all `sizings` (sizes for the dynamic dimensions) are added. The sum is infinite if the equivalent cannot
-        be run.
+        The state and `start` are timed alternately. The times for all `sizings` (sizes for the dynamic dimensions) are added.
+        The cost is infinite if the state cannot be run.
         """
 
         def seconds(state: State) -> float:

@@ -638,7 +638,7 @@ def _require_kinds(original: ModelSource, rewrites: Sequence[Rewrite], made: _Ma
                     raise CertificateError(f"a variable for {name!r} is {'not ' if weight else ''}marked as a weight")
                 kind = made.kind(name)
                 if kind and ((x.condition and kind != "b") or (x.position and kind not in "iu")):
-                    raise CertificateError(f"a variable for {name!r} and the weight have different types")
+                    raise CertificateError(f"the variable for the weight {name!r} and the weight itself have different types")
 
 
 def _weights_read(rewrite: Rewrite, place: RewrittenNodes) -> list[str]:
