@@ -151,6 +151,13 @@ conditions = st.recursive(
 )
 
 
+@given(comparisons)
+def test_comparisons_are_shown_as_the_parser_gives_them(condition: Cond) -> None:
+    if not isinstance(condition, bool):
+        text = render_condition(condition)
+        assert parse_statement(f"r: x => x for x[2], y[2] where {text}").where == (text,)
+
+
 @given(conditions)
 def test_conditions_read_as_they_are_shown(condition: Cond) -> None:
     if not isinstance(condition, bool):

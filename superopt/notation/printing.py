@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
@@ -103,7 +104,10 @@ class _Printer:
 
 
 def render_condition(condition: Cond) -> str:
-    """Return the condition in the rule notation, such as `x.shape[-1] == y.shape[-2]`."""
+    """Return the condition in the rule notation, such as `x.shape[-1] == y.shape[-2]`, without superfluous parentheses.
+
+    The parser gives the same text. A rule and its proof would otherwise have different digests.
+    """
     match condition:
         case bool():
             return str(condition)
@@ -111,7 +115,8 @@ def render_condition(condition: Cond) -> str:
             sides: list[Extent] = [0, 0]
             for monomial, coefficient in left.terms:
                 sides[coefficient < 0] += magnitude_of(coefficient) * (Size(((monomial, 1),)) if monomial else 1)
-            return f"{show_extent(sides[0])} {relation} {show_extent(sides[1])}"
+            text = f"{show_extent(sides[0])} {relation} {show_extent(sides[1])}"
+            return ast.unparse(ast.parse(text, mode="eval").body)
         case AllOf(parts):
             return " and ".join(f"({render_condition(p)})" if isinstance(p, AnyOf) else render_condition(p) for p in parts)
         case AnyOf(parts):
