@@ -15,6 +15,9 @@ COMPOSITE = """
     for x[1, 2, 3, 4]
 """
 
+KERNEL = "relu(x) + scale(x - relu(x), factor=alpha)"
+"""A kernel adds no multiple of a positive x, because the multiple is rounded."""
+
 AXIOMS = (
     pointwise("leaky_relu", "alpha", fixes_zero=True)
     + """

@@ -15,6 +15,9 @@ COMPOSITE = """
     for x[1, 2, 3, 4], slope[1, 2, 3, 4]
 """
 
+KERNEL = "relu(x) + slope * (x - relu(x))"
+"""A kernel adds no multiple of a positive x, because the multiple is rounded, and may be infinite."""
+
 AXIOMS = (
     pairwise("prelu({}, {})")
     + """

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from fractions import Fraction
 from math import isfinite
-from sys import float_info
 
 from superopt.algebra.index import Real, Tensor, number, tensor
-from superopt.algebra.operators import Emit, Node, apply
+from superopt.algebra.operators import Emit, Node, apply, is_divided_by
 from superopt.algebra.terms import Term
 from superopt.speclib.elementwise import pointwise
 
@@ -61,10 +60,6 @@ def lower(term: Term, emit: Emit) -> str:
         return emit("Neg", x)
     if x.op == "reciprocal" and emit.alone(x):
         return emit("Div", factor, *x.args)
-    if isinstance(factor, Fraction) and not _is_float(factor) and _is_float(1 / factor):
+    if is_divided_by(factor):
         return emit("Div", x, 1 / factor)
     return emit("Mul", x, factor)
-
-
-def _is_float(number: Fraction) -> bool:
-    return abs(number) <= float_info.max and float(number) == number

@@ -547,6 +547,45 @@ def test_a_compiler_that_fails_is_an_error_before_the_search(monkeypatch: pytest
         superopt.optimize(small_model(), kernels=True)
 
 
+def run_with_library(proto: onnx.ModelProto, feeds: dict[str, Any], folder: Path) -> list[Any]:
+    """The outputs of the model with kernels for all groups of its nodes."""
+    changed, device = with_library(proto, folder)
+    assert any(node.op_type.startswith("island") for node in changed.graph.node)
+    return Session(changed.SerializeToString(), device).run(feeds)
+
+
+def test_a_division_by_a_constant_is_a_division(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("Div", ["r", "c"], ["d"])]
+    nodes += [helper.make_node("Floor", ["d"], ["y"])]
+    divisor = onnx.numpy_helper.from_array(np.array(41, np.float32), "c")
+    proto = model(nodes, {"x": (64,)}, {"y": (64,)}, [divisor])
+    (y,) = run_with_library(proto, {"x": np.arange(64, dtype=np.float32) * 41}, tmp_path)
+    np.testing.assert_array_equal(y, np.arange(64))
+
+
+def test_equal_products_cancel_exactly(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Mul", [x, x], [x + "2"]) for x in "ab"]
+    nodes += [helper.make_node("Sub", ["a2", "b2"], ["s"]), helper.make_node("Sqrt", ["s"], ["y"])]
+    proto = model(nodes, {"a": (64,), "b": (64,)}, {"y": (64,)})
+    x = np.random.default_rng(0).standard_normal(64).astype(np.float32)
+    (y,) = run_with_library(proto, {"a": x, "b": x}, tmp_path)
+    np.testing.assert_array_equal(y, np.zeros(64))
+
+
+def test_large_values_pass_through_rectifiers(tmp_path: Path) -> None:
+    x = np.array([3e38, 2.0, -2.0, -3e38, 0.0, np.nan], np.float32)
+    nodes = [helper.make_node("PRelu", ["x", "w"], ["p"]), helper.make_node("LeakyRelu", ["p"], ["y"], alpha=2.0)]
+    proto = model(nodes, {"x": (6,)}, {"y": (6,)}, [weight("w", 6)])
+    (wanted,) = Session(proto.SerializeToString(), Device()).run({"x": x})
+    (y,) = run_with_library(proto, {"x": x}, tmp_path)
+    np.testing.assert_allclose(y, wanted, rtol=1e-6)
+
+
+def test_kernels_need_a_mode_that_permits_rounding() -> None:
+    with pytest.raises(ValueError, match="kernels=True requires the mode relaxed or fast"):
+        superopt.optimize(small_model(), kernels=True, fp="precise")
+
+
 def test_kernels_need_a_cpu_and_measured_times(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="kernels=True requires the provider cpu"):
         superopt.optimize(small_model(), kernels=True, device_profile=tmp_path / "profile.json")

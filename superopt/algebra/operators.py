@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 from superopt.algebra import index
 from superopt.algebra.digests import digests
@@ -429,6 +429,15 @@ def fraction_of(number: float) -> Attribute:
     single = _float32(number)
     same = _float32(float(near)) == single if single == number else float(near) == number
     return integral(near) if same else number
+
+
+def is_divided_by(factor: Attribute) -> TypeGuard[Fraction]:
+    """Return whether a product with the factor is computed as a division: only the reciprocal of the factor is a float."""
+    return isinstance(factor, Fraction) and not _is_float(factor) and _is_float(1 / factor)
+
+
+def _is_float(number: Fraction) -> bool:
+    return abs(number) <= sys.float_info.max and float(number) == number
 
 
 def _float32(number: float) -> float:

@@ -14,7 +14,6 @@ from superopt.kernels.emit import functions_of
 from superopt.kernels.groups import Group, kernel_groups
 from superopt.kernels.install import Replaced, with_kernels
 from superopt.kernels.library import build, digest_of, native_target
-from superopt.model.islands import Chart
 from superopt.model.load import OVERRIDABLE_SINCE, Model
 from superopt.model.save import loadable
 from superopt.policy import KERNELS, OPTIMIZATION
@@ -117,7 +116,7 @@ class _Trials:
         target = native_target()
         best: _Candidate | None = None
         for model in dict.fromkeys((self.base, self.prepared.start)):
-            chart, seen = Chart(model), set[tuple[int, ...]]()
+            chart, seen = self.prepared.charts.of(model), set[tuple[int, ...]]()
             for most in KERNELS.max_node_iterations:
                 groups = () if self.is_over else tuple(kernel_groups(chart, target, most))
                 counts = tuple(len(group.island.nodes) for group in groups)

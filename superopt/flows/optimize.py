@@ -647,7 +647,8 @@ def unused_options(settings: OptimizationSettings) -> dict[str, str]:
     unused = {}
     if not settings.tune and settings.prices is None:
         unused["--tune"] = "finds faster settings of the session"
-    if not settings.kernels and settings.prices is None and settings.device.provider == "cpu":
+    rounds = settings.mode is not FpMode.PRECISE
+    if rounds and not settings.kernels and settings.prices is None and settings.device.provider == "cpu":
         unused["--kernels"] = "compiles parts of the model with a C compiler"
     if settings.mode is not FpMode.FAST:
         unused["--fp fast"] = "also allows rewrites that are right only over the real numbers"

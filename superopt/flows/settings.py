@@ -90,6 +90,8 @@ class OptimizationSettings:
             raise ValueError("ort_config=True requires tune=True")
         if self.kernels and (self.device_profile is not None or self.provider != "cpu"):
             raise ValueError("kernels=True requires the provider cpu and measured times")
+        if self.kernels and self.fp == FpMode.PRECISE:
+            raise ValueError("kernels=True requires the mode relaxed or fast: kernels round in other places")
         if self.kernels:
             compiler()
             native_target()

@@ -51,24 +51,18 @@ def functions_of(program: KernelProgram, name: str, target: Target, shared_work:
             function = f"{name}_{len(calls)}"
             code.line(f"static void {function}({ARGUMENTS}, long begin, long end) {{")
             with code.indented():
-                for buffer in dict.fromkeys((*nest.reads, nest.target)):
-                    code.line(pointers[buffer])
-                _emit_nest(code, nest, share.loop)
+                _emit_nest(code, nest, pointers, share.loop)
             code.line("}")
             calls[nest] = f"workers->share(workers, {function}, in, out, scratch, {share.loop.extent}, {share.each});"
     code.line(f"static void {name}({ARGUMENTS}, Workers *workers) {{")
     with code.indented():
-        for pointer in pointers.values():
-            code.line(pointer)
         for part in program.parts:
-            if isinstance(part, Steps):
-                with _loops(code, [part.loop]):
-                    for nest in part.nests:
-                        _emit_nest(code, nest)
-            elif part in calls:
+            if part in calls:
                 code.line(calls[part])
-            else:
-                _emit_nest(code, part)
+                continue
+            with _loops(code, [part.loop] if isinstance(part, Steps) else []):
+                for nest in part.nests:
+                    _emit_nest(code, nest, pointers)
     code.line("}")
     return "\n".join(code.lines) + "\n"
 
@@ -203,11 +197,16 @@ def is_vectorized(nest: Nest, target: Target) -> bool:
     return _lanes(nest, _reductions(nest.value), target) is not None
 
 
-def _emit_nest(code: _Code, nest: Nest, shared: LoopIndex | None = None) -> None:
-    """Emit the nest. Of the loop `shared`, only the iterations from `begin` to `end` run."""
+def _emit_nest(code: _Code, nest: Nest, pointers: Mapping[Buffer, str], shared: LoopIndex | None = None) -> None:
+    """Emit the nest. Of the loop `shared`, only the iterations from `begin` to `end` run.
+
+    The block of a nest declares the pointers that the nest uses, because buffers of different nests may share memory.
+    """
     reductions = _reductions(nest.value)
     lanes = _lanes(nest, reductions, code.target)
     with code.block(""):
+        for buffer in dict.fromkeys((*nest.reads, nest.target)):
+            code.line(pointers[buffer])
         _emit_invariants(code, nest.value)
         if lanes is not None and lanes in nest.loops:
             _emit_tiles(code, nest, reductions, lanes, shared)
@@ -485,8 +484,7 @@ def _emit_tile(
                 same = {mine: loop.name for mine, loop in zip(own, loops, strict=True)}
                 for place in places:
                     name = sums[id(reduction), place]
-                    value = _vector(code, body, scopes[place].inside(same), shared)
-                    code.line(f"{name} = {'add_v' if reduction.kind == 'sum' else 'larger_v'}({name}, {value});")
+                    code.line(f"{name} = {_combined(code, reduction.kind, name, body, scopes[place].inside(same), shared)};")
         for reduction in group:
             for place in places:
                 scopes[place].known[id(reduction)] = sums[id(reduction), place]
@@ -525,9 +523,12 @@ def _emit_elements(
                         with code.block(_head(lanes, begin, end, several * w)):
                             for i, part in enumerate(parts[:several]):
                                 name = f"({lanes.name} + {i * w})" if i else lanes.name
-                                value = _vector(code, body, _Scope({lanes: name}, lanes, lane_count, {}))
-                                kept = value if lane_count == w else f"first({lane_count}, {value}, {lowest})"
-                                code.line(f"{part} = {combine}_v({part}, {kept});")
+                                inside = _Scope({lanes: name}, lanes, lane_count, {})
+                                if lane_count == w:
+                                    code.line(f"{part} = {_combined(code, reduction.kind, part, body, inside)};")
+                                else:
+                                    kept = f"first({lane_count}, {_vector(code, body, inside)}, {lowest})"
+                                    code.line(f"{part} = {combine}_v({part}, {kept});")
                 for part in parts[1:]:
                     code.line(f"{parts[0]} = {combine}_v({parts[0]}, {part});")
                 code.line(f"number {total} = {'sum_of' if combine == 'add' else 'max_of'}({parts[0]});")
@@ -574,9 +575,21 @@ def _vector(code: _Code, value: Value, scope: _Scope, shared: dict[object, str] 
             code.line(f"{name}[l] = {_scalar(code, value, scope.scalar('l'))};")
     else:
         args = [_vector(code, a, scope, shared) for a in value.args]
+        args += [f"splat({_divisor_text(value.data)})"] if value.kind == "divided" else []
         name = _named(code, "V", f"{value.kind}_v({', '.join(args)})")
     scope.known[id(value)] = name
     return name
+
+
+def _combined(code: _Code, kind: str, so_far: str, value: Value, scope: _Scope, shared: dict[object, str] | None = None) -> str:
+    """Emit code for the value in all lanes, and return the C text of the sum or maximum of `so_far` and the value.
+
+    A product in a sum is rounded together with the sum.
+    """
+    if kind == "sum" and value.kind == "mul" and id(value) not in scope.known and scope.lanes in value.loops:
+        factors = [_vector(code, a, scope, shared) for a in value.args]
+        return f"plus_product_v({so_far}, {', '.join(factors)})"
+    return f"{'add_v' if kind == 'sum' else 'larger_v'}({so_far}, {_vector(code, value, scope, shared)})"
 
 
 def _emit_branches(code: _Code, value: Value, scope: _Scope, name: str, emit: Callable[[_Code, Value, _Scope], str]) -> None:
@@ -629,6 +642,7 @@ def _scalar(code: _Code, value: Value, scope: _Scope, shared: dict[object, str] 
             code.line(f"{name} = {'add' if value.kind == 'sum' else 'larger'}_s({name}, {inner});")
     else:
         args = [_scalar(code, a, scope, shared) for a in value.args]
+        args += [_divisor_text(value.data)] if value.kind == "divided" else []
         name = _named(code, "number", f"{value.kind}_s({', '.join(args)})")
     scope.known[id(value)] = name
     return name
@@ -645,6 +659,13 @@ def _number(value: float | Fraction) -> str:
         return "NUMBER(NAN, 7)"
     if math.isinf(value):
         return "LOWEST" if value < 0 else "NUMBER(INFINITY, 5)"
-    exact = Fraction(value)
-    residue = exact.numerator * pow(exact.denominator, -1, PRIME) % PRIME
-    return f"NUMBER({float(value)!r}f, {residue})"
+    return f"NUMBER({float(value)!r}f, {_residue(Fraction(value))})"
+
+
+def _divisor_text(reciprocal: Fraction) -> str:
+    """Return the C text of the divisor with this reciprocal. Over the prime field, the text is the reciprocal itself."""
+    return f"NUMBER({float(1 / reciprocal)!r}f, {_residue(reciprocal)})"
+
+
+def _residue(number: Fraction) -> int:
+    return number.numerator * pow(number.denominator, -1, PRIME) % PRIME

@@ -185,18 +185,18 @@ static int runs_here(void) {
 #endif
 }
 
-static Status *register_kernels(void *options, const ApiBase *base, const char *name, const Kernel *kernels, Operator *operators, int count) {
+/* ONNX Runtime keeps the pointers to the operators, also of sessions in other threads, so operators are constant. */
+#define OPERATOR(of) { \
+    .version = API_VERSION, .name = name_of, .provider = provider_of, .input_type = input_type, .input_count = inputs_of, \
+    .output_type = output_type, .output_count = outputs_of, .destroy = destroy, .input_kind = is_required, \
+    .output_kind = is_required, .input_memory = is_required, .create = create, .compute = compute, .since = first_version, \
+    .until = last_version, .kernel = of}
+
+static Status *register_kernels(void *options, const ApiBase *base, const char *name, const Operator *operators, int count) {
     const Api *api = base->get(API_VERSION);
     void *domain;
     if (!api || !runs_here()) return NULL; /* ONNX Runtime then runs the functions in the model */
     CHECK(CALL(api, CREATE_DOMAIN, const char *, void **)(name, &domain));
-    for (int i = 0; i < count; i++) {
-        operators[i] = (Operator){
-            .version = API_VERSION, .name = name_of, .provider = provider_of, .input_type = input_type, .input_count = inputs_of,
-            .output_type = output_type, .output_count = outputs_of, .destroy = destroy, .input_kind = is_required,
-            .output_kind = is_required, .input_memory = is_required, .create = create, .compute = compute, .since = first_version, .until = last_version,
-            .kernel = &kernels[i]};
-        CHECK(CALL(api, ADD_OPERATOR, void *, const Operator *)(domain, &operators[i]));
-    }
+    for (int i = 0; i < count; i++) CHECK(CALL(api, ADD_OPERATOR, void *, const Operator *)(domain, &operators[i]));
     return CALL(api, ADD_DOMAIN, void *, void *)(options, domain);
 }

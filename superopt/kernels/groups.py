@@ -80,7 +80,9 @@ def _parts(chart: Chart, island: Island, target: Target, most: int, known: dict[
 
 
 def _has_kernel(chart: Chart, node: ir.Node, target: Target, most: int, known: dict[object, bool]) -> bool:
-    key = (node.op_identifier(), *(f"{v and v.shape}" for v in (*node.inputs, *node.outputs)), str(node.attributes))
+    values = (*node.inputs, *node.outputs)
+    described = (f"{v.dtype} {v.shape} {v.const_value is not None}" if v is not None else "" for v in values)
+    key = (node.op_identifier(), *described, str(node.attributes))
     if key not in known:
         try:
             kernel_program(chart.island([node]), target, most)

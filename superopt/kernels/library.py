@@ -80,10 +80,11 @@ def source_of(kernels: Sequence[LibraryKernel], domain: str, target: Target) -> 
         counts = f"{len(p.inputs)}, {len(p.weights)}, {kernel.unused}, {len(p.outputs)}"
         rows.append(f'{{"{name}", {counts}, kinds_{name}, shapes_{name}, {scratch_offsets(p)[1]}, run_{name}}}')
     parts.append("static const Kernel kernels[] = {\n    " + ",\n    ".join(rows) + "\n};")
-    parts.append(f"static Operator operators[{len(kernels)}];")
+    operators = ", ".join(f"OPERATOR(&kernels[{i}])" for i in range(len(kernels)))
+    parts.append(f"static const Operator operators[] = {{{operators}}};")
     parts.append(
         '__attribute__((visibility("default"))) Status *RegisterCustomOps(void *options, const ApiBase *base) {\n'
-        f'    return register_kernels(options, base, "{domain}", kernels, operators, {len(kernels)});\n}}\n'
+        f'    return register_kernels(options, base, "{domain}", operators, {len(kernels)});\n}}\n'
     )
     return "\n\n".join(parts)
 

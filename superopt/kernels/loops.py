@@ -16,6 +16,7 @@ from itertools import count
 from typing import Any, TypeAlias
 
 from superopt.algebra.index import Tensor
+from superopt.algebra.operators import is_divided_by
 from superopt.algebra.terms import Cond, Extent
 from superopt.errors import ShapeError
 from superopt.kernels.affine import IndexCondition, IndexExpression, LoopIndex, index
@@ -64,7 +65,8 @@ class Value:
     Attributes:
         kind: `read`, `number`, `index`, `select`, `sum`, `max`, `lookup`, `picked`, or the name of a function.
         data: For `read`, the buffer and the offset of the element. For `number`, the number. For `index`, the expression. For
-            `select`, the condition. For `sum`, `max`, `lookup` and `picked`, the loop. For a function, None.
+            `select`, the condition. For `sum`, `max`, `lookup` and `picked`, the loop. For `divided`, the reciprocal of the
+            divisor. For any other function, None.
         args: For `select`, the values if the condition is true and if it is false. For `sum` and `max`, the reduced value. For
             `lookup` and `picked`, the position along the loop, and the value at this position. For a function, its arguments.
         loops: The loops on whose indices the value depends.
@@ -127,8 +129,9 @@ def made(table: dict[object, Value], kind: str, data: Any, *args: Value) -> Valu
 
     The term for the smaller of two values, which index notation writes with `larger`, becomes the function `smaller`. A power
     with a small whole exponent becomes a product. A product with a reciprocal becomes the function `quotient`, because the
-    reciprocal of a tiny number overflows. If the reciprocal depends on fewer loops, it remains a factor, so that inner loops
-    do not compute it again.
+    reciprocal of a tiny number overflows. If the reciprocal depends on fewer loops, it remains a factor, so that inner loops do
+    not compute it again. A product with the reciprocal of a constant becomes the function `divided`, because the reciprocal is
+    rounded.
     """
     if kind == "power" and args[1].kind == "number" and args[1].data in PRODUCTS:
         power = args[0]
@@ -137,6 +140,10 @@ def made(table: dict[object, Value], kind: str, data: Any, *args: Value) -> Valu
         return power
     if kind == "mul" and (quotient := _quotient(*args)) is not None:
         return made(table, "quotient", None, *quotient)
+    if kind == "mul":
+        for factor, other in (args, args[::-1]):
+            if factor.kind == "number" and is_divided_by(factor.data):
+                return made(table, "divided", factor.data, other)
     smaller = _smaller(kind, args)
     if smaller is not None:
         return made(table, "smaller", None, *smaller)

@@ -49,9 +49,9 @@ INLINE void store(number *p, V x) { *(U *)p = x; }
 #define KEEP(x) ((void)0)
 #elif defined(__AVX512F__)
 #define KEEP(x) __asm__("" : "+v"(x))
-#elif defined(__SSE__)
+#elif (defined(__AVX__) && W <= 8) || (defined(__SSE__) && W <= 4)
 #define KEEP(x) __asm__("" : "+x"(x))
-#elif defined(__ARM_NEON)
+#elif defined(__ARM_NEON) && W <= 4
 #define KEEP(x) __asm__("" : "+w"(x))
 #else
 #define KEEP(x) ((void)0)
@@ -113,15 +113,21 @@ HASH(exp, 101) HASH(log, 103) HASH(erf, 107) HASH(sqrt, 109) HASH(rsqrt, 113) HA
 HASH(sigmoid, 131) HASH(tanh, 137)
 INLINE V power_v(V a, V b) { return add_v(hashed(a, 139), hashed(b, 149)); }
 INLINE V quotient_v(V a, V b) { return mul_v(a, reciprocal_v(b)); }
+INLINE V divided_v(V a, V reciprocal) { return mul_v(a, reciprocal); }
+INLINE V plus_product_v(V sum, V a, V b) { return add_v(sum, mul_v(a, b)); }
 INLINE V relu_v(V x) { return x; }
 #else
 INLINE V add_v(V a, V b) { return a + b; }
 INLINE V sub_v(V a, V b) { return a - b; }
-INLINE V mul_v(V a, V b) { return a * b; }
+
+/* Compilers may round a sum and a product once, but x * x - y * y must be 0 for equal x and y. */
+INLINE V mul_v(V a, V b) { V product = a * b; KEEP(product); return product; }
+INLINE V plus_product_v(V sum, V a, V b) { return sum + a * b; }
 
 INLINE V sqrt_v(V x) { EACH(sqrtf(x[l])); }
 INLINE V reciprocal_v(V x) { return 1 / x; }
 INLINE V quotient_v(V a, V b) { return a / b; }
+INLINE V divided_v(V a, V by) { return a / by; }
 INLINE V rsqrt_v(V x) { return 1 / sqrt_v(x); }
 INLINE V log_v(V x) { EACH(logf(x[l])); }
 INLINE V power_v(V a, V b) { EACH(powf(a[l], b[l])); }
@@ -204,19 +210,22 @@ INLINE V choose_v(V c, V a, V b) { return blend(c != 0, a, b); }
 
 INLINE number add_s(number a, number b) { return add_v(splat(a), splat(b))[0]; }
 INLINE number sub_s(number a, number b) { return sub_v(splat(a), splat(b))[0]; }
-INLINE number mul_s(number a, number b) { return mul_v(splat(a), splat(b))[0]; }
 INLINE number larger_s(number a, number b) { return larger_v(splat(a), splat(b))[0]; }
 INLINE number smaller_s(number a, number b) { return smaller_v(splat(a), splat(b))[0]; }
 INLINE number power_s(number a, number b) { return power_v(splat(a), splat(b))[0]; }
 INLINE number choose_s(number c, number a, number b) { return c != 0 ? a : b; }
 #ifdef FIELD
+INLINE number mul_s(number a, number b) { return mul_v(splat(a), splat(b))[0]; }
 INLINE number sqrt_s(number x) { return sqrt_v(splat(x))[0]; }
 INLINE number reciprocal_s(number x) { return reciprocal_v(splat(x))[0]; }
 INLINE number quotient_s(number a, number b) { return quotient_v(splat(a), splat(b))[0]; }
+INLINE number divided_s(number a, number reciprocal) { return mul_s(a, reciprocal); }
 #else
+INLINE number mul_s(number a, number b) { number product = a * b; KEEP(product); return product; }
 INLINE number sqrt_s(number x) { return sqrtf(x); }
 INLINE number reciprocal_s(number x) { return 1 / x; }
 INLINE number quotient_s(number a, number b) { return a / b; }
+INLINE number divided_s(number a, number by) { return a / by; }
 #endif
 #define SCALAR(name) INLINE number name##_s(number x) { return name##_v(splat(x))[0]; }
 SCALAR(exp) SCALAR(log) SCALAR(erf) SCALAR(rsqrt) SCALAR(sigmoid) SCALAR(tanh)

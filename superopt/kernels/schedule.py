@@ -36,7 +36,7 @@ FUNCTIONS = frozenset({"sigmoid", "tanh"})
 
 CONVOLUTIONS = frozenset({"conv"})
 """Operators that read zeros outside their first operand, and have an attribute for the number of zeros on each side."""
-COSTLY = frozenset({"exp", "log", "erf", "sqrt", "rsqrt", "power", "reciprocal", "quotient", *FUNCTIONS})
+COSTLY = frozenset({"exp", "log", "erf", "sqrt", "rsqrt", "power", "reciprocal", "quotient", "divided", *FUNCTIONS})
 """Functions whose cost is `KernelPolicy.default_function_cost`. All other functions cost as much as an addition."""
 
 
