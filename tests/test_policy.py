@@ -67,7 +67,7 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
         "runtime/bounds": "_PICKS",
         "child/program": "FILL FILLINGS QUIET",
         "runtime/device": "QUIET",
-        "runtime/reference": "_DEQUANTIZES _IR_VERSION",
+        "runtime/reference": "_DEQUANTIZES _IR_VERSION _SOFTMAX_OF_ONE_AXIS",
         "runtime/settings": "EXTENDED",
         "speclib/attention": "MASK PAST",
         "speclib/slice_bounds": "UNBOUNDED",
