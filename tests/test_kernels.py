@@ -554,6 +554,24 @@ def run_with_library(proto: onnx.ModelProto, feeds: dict[str, Any], folder: Path
     return Session(changed.SerializeToString(), device).run(feeds)
 
 
+def test_nodes_that_read_more_values_have_another_domain(tmp_path: Path) -> None:
+    axes = onnx.numpy_helper.from_array(np.array([0]), "axes")
+    domains = set()
+    for opset in (11, 13):
+        old = opset < 13
+        nodes = [helper.make_node("Exp", ["x"], ["e"]), helper.make_node("Tanh", ["e"], ["t"])]
+        given: dict[str, Any] = {"axes": [0]} if old else {}
+        unsqueezed = helper.make_node("Unsqueeze", ["t"] if old else ["t", "axes"], ["y"], **given)
+        proto = model([*nodes, unsqueezed], {"x": (64,)}, {"y": (1, 64)}, [] if old else [axes], opset=opset)
+        folder = tmp_path / str(opset)
+        folder.mkdir()
+        changed, device = with_library(proto, folder)
+        (call,) = changed.graph.node
+        domains.add(call.domain)
+        Session(changed.SerializeToString(), device).run({"x": np.zeros(64, np.float32)})
+    assert len(domains) == 2
+
+
 def test_a_division_by_a_constant_is_a_division(tmp_path: Path) -> None:
     nodes = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("Div", ["r", "c"], ["d"])]
     nodes += [helper.make_node("Floor", ["d"], ["y"])]

@@ -67,8 +67,14 @@ def with_kernels(model: Model, groups: Sequence[Group], target: Target, within: 
 
 
 def _domain_of(names: Mapping[Group, str], target: Target) -> str:
-    plain = [LibraryKernel(name, group.program) for group, name in names.items()]
+    """Return a domain whose digest depends on the kernels, and on the number of values that the nodes of each group read."""
+    plain = [LibraryKernel(name, group.program, len(_values_read(group.island))) for group, name in names.items()]
     return f"{KERNEL_DOMAIN}.{digest_of(source_of(plain, KERNEL_DOMAIN, target))}"
+
+
+def _values_read(island: Island) -> set[str | None]:
+    made = {v for node in island.nodes for v in node.outputs}
+    return {v.name for node in island.nodes for v in node.inputs if v is not None and v not in made}
 
 
 @dataclass(frozen=True, eq=False)
