@@ -194,7 +194,7 @@ class OutputError(SuperoptError):
 
 
 class CompilerError(SuperoptError):
-    """Compiled kernels were requested, and no C compiler is installed, or it does not work."""
+    """Compiled kernels were requested, but no C compiler is installed, or the installed compiler does not work."""
 
     exit_code = 37
 

@@ -3,6 +3,6 @@
 The package may import `superopt.protobuf` and the packages below it. `superopt.runtime` and `superopt.verification` use this
 package.
 
-    `process`: starts a child process, sends models and inputs to it, and reports its death as an error.
+    `process`: starts a child process, sends models and inputs to it, and raises an error if the child process dies.
     `program`: the program of the child process.
 """

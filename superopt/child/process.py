@@ -149,16 +149,16 @@ class ChildSession:
         The result is 0 if the growth is not known.
 
         Raises:
-            InvalidModelError, RuntimeDiedError, TimeoutError: As `Child.load`.
+            InvalidModelError, RuntimeDiedError, TimeoutError: See `Child.load`.
         """
         grown = self._child.ask("run", dict(feeds), patience=self._patience)
         return grown if isinstance(grown, int) else 0
 
     def is_repeatable(self, feeds: Mapping[str, Array]) -> bool:
-        """Run the model twice, and return False if the outputs depend on memory that the model does not write.
+        """Run the model twice, and return False if the outputs depend on uninitialized memory.
 
         Raises:
-            InvalidModelError, RuntimeDiedError, TimeoutError: As `Child.load`.
+            InvalidModelError, RuntimeDiedError, TimeoutError: See `Child.load`.
         """
         return self._child.ask("repeat", dict(feeds), patience=self._patience) is not False
 
@@ -180,8 +180,8 @@ _shared = _Shared()
 def reuse_child(program: Path = PROGRAM) -> Iterator[None]:
     """Share one child process among all uses of `child` in this thread inside the context.
 
-    The child process runs the Python file `program`, and starts when it is first used. If it dies, a new child process replaces
-    it. If the thread is already inside such a context, a further context has no effect.
+    The child process runs the Python file `program`, and starts when it is first used. If the child process dies, a new child
+    process replaces it. If the thread is already inside such a context, a further context has no effect.
     """
     if _shared.program is not None:
         yield
@@ -222,7 +222,7 @@ def _sent(model: Loadable) -> Iterator[tuple[str | bytes, str]]:
     """Yield the path or the bytes of a model, and the folder of the model's external data.
 
     The folder is an empty text unless the model is a `StoredModel`. A large model without external data is written to a
-    temporary file, because sending its bytes would keep several copies of them in memory. Free memory is returned to the
+    temporary file, because sending its bytes would need memory for several copies of the model. Free memory is returned to the
     system, so that the child process can use it.
     """
     if not isinstance(model, bytes | ModelProto):

@@ -10,9 +10,9 @@ possible answers to a request follow an arrow:
     ("repeat", feeds)  ->  ("done", same) or ("failed", message)
     ("drop",)          ->  ("done", None), after the model is unloaded
 
-The answer to `run` is the largest growth of the resident memory during the run, or 0 if the system does not report it. For
-`repeat`, the model runs twice, and new memory is filled with a different byte for each run if the C library supports this. The
-answer is False if the outputs of the two runs differ, because the model reads memory that it does not write.
+The answer to `run` is the largest growth of the resident memory during the run, or 0 if the system does not report the memory.
+For `repeat`, the model runs twice, and new memory is filled with a different byte for each run if the C library supports this.
+The answer is False if the outputs of the two runs differ, because the model reads uninitialized memory.
 """
 
 from __future__ import annotations
@@ -89,16 +89,16 @@ def release_memory() -> None:
 
 
 def fill_new_memory(filling: int) -> None:
-    """Fill memory that is allocated from now on with a byte, the complement of `filling`. The number 0 switches this off.
+    """Fill memory that is allocated from now on with a byte, the complement of `filling`.
 
-    Nothing happens if the C library does not support this.
+    If `filling` is 0, memory is not filled any more. Nothing happens if the C library does not support this.
     """
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(FILL, filling)
 
 
 def is_repeatable(session: Any, feeds: Any) -> bool:
-    """Run the model twice on `feeds`, and return False if the outputs depend on memory that the model does not write."""
+    """Run the model twice on `feeds`, and return False if the outputs depend on uninitialized memory."""
     runs = []
     for filling in FILLINGS:
         fill_new_memory(filling)

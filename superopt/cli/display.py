@@ -32,7 +32,7 @@ The echo of Ctrl-C fits into these columns, so it does not start a new line, whi
 
 
 class RunState:
-    """The latest progress of a run, with the time at which it was reported. Other threads may read it."""
+    """The latest progress of a run, with the time of the report. Other threads may read the state."""
 
     def __init__(self) -> None:
         self.start = self.reported = self.stage_start = time.monotonic()

@@ -91,7 +91,7 @@ class StandardOutput(Console):
     print = _flushed(Console.print)
 
     def flush(self) -> None:
-        """Flush the standard output, including text that other code has printed, such as `argparse`."""
+        """Flush the standard output, including text that other code, such as `argparse`, has printed."""
         with self.written():
             self.file.flush()
 
@@ -202,8 +202,8 @@ def _failed(message: str, code: int) -> int:
 def run_optimize(options: argparse.Namespace) -> int:
     """Run `superopt optimize`: write the optimized model and print the report.
 
-    If requested, also write the certificate, and the report as JSON, HTML or SVG. With `--dry-run`, only print what would be
-    searched.
+    If requested, also write the certificate, and the report as JSON, HTML or SVG. With `--dry-run`, only print the plan of the
+    search.
     """
     require_model_file(options.source)
     if options.dry_run:
@@ -255,7 +255,7 @@ def run_optimize(options: argparse.Namespace) -> int:
 
 
 def run_optimize_dry(options: argparse.Namespace) -> int:
-    """Run `superopt optimize --dry-run`: print what would be searched, and write the plan as JSON if requested."""
+    """Run `superopt optimize --dry-run`: print the plan of the search, and write the plan as JSON if requested."""
     from superopt.flows.plan_search import plan_search
     from superopt.report.search_plan import plan_summary
 
@@ -299,7 +299,10 @@ def write_pages(optimized: superopt.Optimized[AnyModel], options: argparse.Names
 
 
 def repeated_command(report: superopt.Report, arguments: Sequence[str]) -> str:
-    """Return the command line that repeats an optimization. Options that were not given are added with the values used."""
+    """Return the command line that repeats an optimization.
+
+    Options that were not given are added with the values that were used.
+    """
     chosen = {"--budget": f"{report.budget:g}", "--seed": str(report.seed), "--threads": str(report.environment.threads)}
     given = {argument.partition("=")[0] for argument in arguments}
     added = [text for name, value in chosen.items() if name not in given for text in (name, value)]
@@ -307,7 +310,7 @@ def repeated_command(report: superopt.Report, arguments: Sequence[str]) -> str:
 
 
 def run_replay(options: argparse.Namespace) -> int:
-    """Run `superopt replay`: apply recorded rewrites to another model, write the result, and print what was applied.
+    """Run `superopt replay`: apply recorded rewrites to another model, write the result, and print a report.
 
     Raises:
         ReplayError: No rewrite could be applied. The model was written unchanged.
@@ -460,7 +463,8 @@ def run_verify(options: argparse.Namespace) -> int:
     """Run `superopt verify`: print the verified rewrite steps, the way in which each step was verified, and the verdict.
 
     Raises:
-        CertificateError: Some part of the certificate cannot be verified, or the library of kernels is not the model's.
+        CertificateError: Some part of the certificate cannot be verified, or the library of kernels does not belong to the
+            model.
     """
     from superopt.flows.kernel_library import check_library
     from superopt.flows.verify import verify
@@ -489,7 +493,7 @@ def run_verify(options: argparse.Namespace) -> int:
 
 
 def run_generate(options: argparse.Namespace) -> int:
-    """Run `superopt generate`: generate rules, write them to files, and print a table of counts.
+    """Run `superopt generate`: generate rules, write the rules to files, and print a table of counts.
 
     The table has a line for each universe (a vocabulary for terms).
     """

@@ -16,7 +16,7 @@ STOPPING = b"superopt: stopping: the best so far is checked first (10 s at most)
 
 
 class Interrupted(BaseException):
-    """Raised when a signal ends the command. Like KeyboardInterrupt, it is not caught by handlers of `Exception`."""
+    """Raised when a signal ends the command. Like KeyboardInterrupt, the exception is not caught by handlers of `Exception`."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)

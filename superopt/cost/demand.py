@@ -1,4 +1,4 @@
-"""The demand of a node of an optimized graph: the number of its operations, and the number of bytes that it moves.
+"""The demand of a node of an optimized graph: the number of its operations, and the number of bytes that the node moves.
 
 The demand is computed from the node's operator, its attributes, and the types and shapes of its inputs and outputs.
 """
@@ -50,8 +50,8 @@ class Demand:
     """The operations of a node, and the bytes that the node moves.
 
     In matrix products and convolutions, each multiplication and each addition counts as 1. In pooling, each element of each
-    window counts as 1. In most other nodes, each element of the largest input or output counts as 1. If a node computes in
-    steps that depend on each other, such as an LSTM, all numbers are for one step.
+    window counts as 1. In most other nodes, each element of the largest input or output counts as 1. If a node, such as an
+    LSTM, computes in steps that depend on each other, all numbers are for one step.
 
     Attributes:
         kind: the kind of the operations, one of `KINDS`.

@@ -1,4 +1,7 @@
-"""The first run of a model. It shows whether the model runs on random inputs, and whether the nodes have short run times."""
+"""The first run of a model.
+
+The first run shows whether the model runs on random inputs, and whether the nodes have short run times.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ class FirstRun:
         short: whether the average time of the model's nodes is below `COST.short_node_seconds`.
         opening: the seconds from the loading of a session to the end of its first run.
         sizes: the sizes of the dynamic dimensions at which the model ran.
-        run_bytes: the memory in bytes that a run needs beyond the loaded model, or 0 if it is not known.
+        run_bytes: the memory in bytes that a run needs beyond the loaded model, or 0 if this memory is not known.
     """
 
     refused: str = ""
@@ -86,13 +89,13 @@ def first_run(
 
     Args:
         original: The model.
-        loaded: The model as it was read, used in messages.
+        loaded: The model that was read. Messages state the name of the model.
         device: The device to run on.
         sizings: Sizes of the model's dynamic dimensions.
         source: The source of the inputs. The bounds that the model implies for its inputs are added to the source. By default,
             inputs are random.
-        chosen: Whether the user chose the sizes. Sizes that the user did not choose are replaced by different sizes if the
-            model does not run at them, and by smaller sizes if a run needs much memory.
+        chosen: Whether the user chose the sizes. A size that the user did not choose may be replaced: by a different size if
+            the model does not run at this size, and by a smaller size if a run needs much memory.
 
     Raises:
         InvalidModelError: ONNX Runtime cannot load the model. The message names the model.
@@ -149,8 +152,8 @@ def _in_child(
 ) -> tuple[Feasible | None, int]:
     """Run `find_feasible` in a child process.
 
-    The model is analysed by `source` only after ONNX Runtime has loaded it, because analyses assume valid models. Returns None
-    if the result would not be valid for this process, for example because the device is not the CPU.
+    The model is analysed by `source` only after ONNX Runtime has loaded the model, because analyses assume valid models.
+    Returns None if the result would not be valid for this process, for example because the device is not the CPU.
 
     Raises:
         InvalidModelError, RuntimeDiedError, TimeoutError: See `Child.load`.

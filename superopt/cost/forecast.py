@@ -220,7 +220,7 @@ class Forecasts:
 
     @property
     def faster(self) -> bool:
-        """Whether the candidate is faster at some of the sizes and slower at none of them."""
+        """Whether the candidate is faster at some sizes, and slower at no sizes."""
         found = [forecast for _, forecast in self.at]
         return any(f.faster for f in found) and not any(f.slower for f in found)
 

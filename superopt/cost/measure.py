@@ -1,7 +1,7 @@
 """The measured cost of a segment (a part of a model).
 
-ONNX Runtime optimizes the segment as in a session, and each node of the optimized graph is timed in isolation. If the nodes are
-so short that the time between two nodes is not negligible, the whole segment is timed instead.
+ONNX Runtime optimizes the segment like a whole model, and each node of the optimized graph is timed in isolation. If the nodes
+are so short that the time between two nodes is not negligible, the whole segment is timed instead.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ class Clock:
     def seconds(self, model: ModelProto) -> float:
         """Return the seconds of one run of the model: the sum of the times of the nodes in its optimized graph.
 
-        Conversions to and from blocked layouts at the model's inputs and outputs are left out. They occur only because the
-        model was cut out of a larger model. If the whole graph is timed, the fixed cost of a run is subtracted.
+        Conversions to and from blocked layouts at the model's inputs and outputs are left out. These conversions occur only
+        because the model was cut out of a larger model. If the whole graph is timed, the fixed cost of a run is subtracted.
 
         Raises:
             InvalidModelError: ONNX Runtime cannot load the model, or cannot run one of its nodes.
@@ -326,7 +326,7 @@ def _ratio(one: Bound, other: Bound, more: int = 1) -> float:
 
 
 def _boundary(graph: onnx.GraphProto) -> list[bool]:
-    """Return, for each node, whether it converts the layout of an input or output of the graph, or copies between devices."""
+    """Return whether each node converts the layout of an input or output of the graph, or copies between devices."""
     inputs = {port.name for port in graph.input}
     uses = Counter(name for node in graph.node for name in node.input)
 

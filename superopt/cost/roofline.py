@@ -25,7 +25,7 @@ class Roofline:
         memory: bytes per second for weights that are in no cache.
         call: the fixed overhead of a run in seconds.
         node: the seconds of a node with one element.
-        last_level: the size of the last-level cache in bytes. If a model's weights are larger, they are in no cache.
+        last_level: the size of the last-level cache in bytes. If a model's weights are larger, the weights are in no cache.
         caches: sizes of the processor's caches in bytes, the fastest first, if the system reports them.
     """
 
@@ -126,9 +126,10 @@ def rate(curve: Curve, amount: float) -> float:
 
 
 def fit_curve(points: Sequence[tuple[float, float]]) -> Curve:
-    """Return a curve: the rate for each measured amount of work. A point is an amount of work and the seconds that it took.
+    """Return a curve: the rate for each measured amount of work.
 
-    If several points have equal amounts, the least time is used.
+    A point is an amount of work and the seconds that this work took. If several points have equal amounts, the least time is
+    used.
     """
     least: dict[float, float] = {}
     for amount, seconds in points:

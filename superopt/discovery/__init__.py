@@ -8,9 +8,9 @@ The package may import `superopt.proof`, `superopt.partial` and the packages bel
 The job and its tasks:
 
     `job`: the whole run: tasks for all universes, their dependencies and cache keys, and the combined results.
-    `explore`: the functions that run as tasks: explore a universe or an operator, examine candidates, prove definitions and
-        mutants.
-    `universe_order`: for each universe, the earlier universes whose results it needs.
+    `explore`: the functions that run as tasks. They explore a universe or an operator, examine candidates, and prove rules from
+        definitions and mutants.
+    `universe_order`: for each universe, the earlier universes whose results the universe needs.
 
 Enumeration:
 
@@ -22,8 +22,9 @@ Enumeration:
     `kinds`: the typing of enumerated terms: operator, attributes and result shape.
     `classes`: the assignment of terms to equivalence classes by digest, including terms that are undefined for some inputs.
     `fingerprint`: random environments (random inputs), and exact values and digests of terms in these environments.
-    `values`: the stored values of all representatives, and digests of new terms, computed from the values of their operands.
-    `join`: candidates with several outputs: two or three terms as slices of one larger term.
+    `values`: the stored values of all representatives, and digests of new terms. The values of a term's operands determine its
+        digest.
+    `join`: candidates with several outputs, in which two or three terms become slices of one larger term.
     `tally`: the number of graphs that the enumerated terms stand for.
 
 From a candidate to a rule:
@@ -34,7 +35,7 @@ From a candidate to a rule:
     `generalise`: gives each variable its own extents, expresses attributes by extents, and extends the rule to all suitable
         ranks.
     `phrase`: writes an equation in the rule notation, and extends it to more ranks and axes.
-    `weakest`: the weakest conditions on real attribute variables under which an equation holds in tests.
+    `weakest`: the weakest conditions on real attribute variables under which an equation passes random tests.
     `rule_conditions`: the interface of the random tests that generalisation uses to choose between forms of a rule.
     `numbers`: replaces the symbolic sizes of enumerated terms by numbers, so that terms can be matched and their costs
         compared.
@@ -43,8 +44,8 @@ From a candidate to a rule:
 Redundancy and usefulness:
 
     `instances`: drops candidates that are renamings or instances of smaller candidates, in batches, before any proof.
-    `rewriter`: decides whether known equalities imply that two terms are equal, by rewriting and congruence on terms of numeric
-        sizes.
+    `rewriter`: decides whether known equalities imply that two terms are equal, by rewriting and congruence. The terms have
+        numeric sizes.
     `prune`: drops implied equalities, and chooses the directions and shortcuts that help a search.
     `effort`: the run-time cost of a graph in arbitrary units, and a test for compute-intensive operators.
     `minimal`: removes an equality from the core rules if `superopt.proof.derivation` derives it from the other core rules.

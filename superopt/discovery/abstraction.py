@@ -2,8 +2,8 @@
 
 A universe (the vocabulary from which terms are enumerated) has few variables. Enumeration therefore often finds special cases,
 such as an equality for `concat(x, concat(relu(x), x))` instead of an equality for the concatenation of any three tensors. This
-module replaces parts that occur on both sides by variables. It also renames single occurrences of a variable. A replacement is
-kept if the equality still holds on random inputs.
+module replaces parts that occur on both sides by variables. If a variable occurs several times, the module also replaces one
+occurrence on each side by a new variable. A replacement is kept if the equality still holds on random inputs.
 """
 
 from __future__ import annotations
@@ -75,7 +75,10 @@ def _fresh(part: Term, taken: Sequence[Term]) -> Term | None:
 
 
 def _places(root: Term, tensor: Term) -> int:
-    """Return how often the variable `tensor` occurs in the term `root`. A shared part counts once for each occurrence."""
+    """Return how often the variable `tensor` occurs in the term `root`.
+
+    If `tensor` is in a part that occurs several times, each occurrence of the part counts.
+    """
     return int(root is tensor) + sum(_places(a, tensor) for a in root.args)
 
 

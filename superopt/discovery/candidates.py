@@ -77,7 +77,7 @@ class FoundRule:
     """A proved rule with its proof.
 
     `part` is CORE or SEARCH. A SEARCH rule follows from CORE rules, and lets a search take one step instead of several.
-    `shortens` is True if the rule helps a search even if other rules imply it.
+    `shortens` is True if the rule helps a search even if other rules imply the rule.
     """
 
     family: str
@@ -177,8 +177,8 @@ class Discovery:
         """Try to prove that the candidate's terms are equal, and return the verdict.
 
         Rules that state the equality for many sizes and ranks, and that pass random tests, are tried one after the other. The
-        first proved rule is recorded. A direction of this rule (left to right, or right to left) is kept if it is useful in a
-        search.
+        first proved rule is recorded. A direction of this rule (left to right, or right to left) is kept if the direction is
+        useful in a search.
         """
         self._seen.clear()
         verdict: Verdict = Unknown("the equation cannot be stated with independent extents")
@@ -277,10 +277,10 @@ class Discovery:
                     yield found
 
     def _usable(self, rule: Rule) -> tuple[Rule, Proved] | None:
-        """Return a pair: the rule, completed by the conditions under which its right side is well typed, and the proof of the
-        completed rule.
+        """Return a pair: the completed rule, and the proof of the completed rule. The completed rule also has the conditions
+        under which its right side is well typed.
 
-        Returns None if the rule cannot be proved, or if matching its left side does not determine its right side.
+        Returns None if the rule cannot be proved, or if a match of the left side does not determine the right side.
         """
         complete = add_preconditions(rule)
         if complete is None or not Pattern.of(complete.equations[0]).usable:
@@ -289,11 +289,11 @@ class Discovery:
         return (complete, verdict) if isinstance(verdict, Proved) else None
 
     def _turned(self, turned: Candidate, rule: Rule) -> Iterator[Rule]:
-        """Yield rules that rewrite the right side of `rule` to its left side, to be proved by the caller.
+        """Yield unproved rules that rewrite the right side of `rule` to its left side. The caller proves the rules.
 
         The argument `rule` was generalised from an enumerated pair of terms. The argument `turned` is this pair with the left
-        and right terms exchanged. Rules that are generalised again from this pair come last. They are yielded only if the new
-        left side does not determine all attributes of the new right side.
+        and right terms exchanged. Rules that are generalised again from this pair come last. These last rules are yielded only
+        if the new left side does not determine all attributes of the new right side.
         """
         for anew in dict.fromkeys((True, not any(".shape" in c for c in rule.statement.where))):
             yield phrase_converse(rule, anew=anew)

@@ -27,7 +27,8 @@ class Classified:
         of: for each term, the number that identifies its class. New classes are numbered after the existing classes.
         represents: for each term, whether it is the first term of a new class.
         first: the positions of the first terms of the new classes, in ascending order.
-        leader: for each term of a new class, the position of the first term of this class. For all other terms, -1.
+        leader: for each term of a new class, the position of the first term of this class. For all other terms, the value is
+            -1.
     """
 
     of: Ints
@@ -77,7 +78,7 @@ def _keys(every: Hashes, positive: Hashes, total: Flags, all_every: Hashes, all_
 
     `every` contains digests of each term's values on all inputs, and `positive` contains digests of its values on the positive
     inputs. `total` is True for terms that are defined on all inputs. The arguments whose names begin with `all_` hold the same
-    data for all terms that are compared. These include the terms for which keys are returned.
+    data for all compared terms. The compared terms include the terms for which keys are returned.
     """
     keys = every.copy()
     if total.all():

@@ -31,7 +31,7 @@ from superopt.policy import DISCOVERY
 
 @dataclass(frozen=True)
 class Candidate:
-    """Two tuples of terms that may be equal: output by output, they have the same values on random inputs.
+    """Two tuples of terms that may be equal: terms at the same position have the same values on random inputs.
 
     `universe` is the vocabulary from which the terms are enumerated. If each side has one term, the term in `right` represents
     all terms with the same values.
@@ -56,7 +56,7 @@ class Enumeration:
             class. Some terms are within the limit on operators only because their arguments share operators. Each of these
             terms counts as one graph.
         classes: the number of classes.
-        instances: the number of candidates that were left out because smaller candidates imply them.
+        instances: the number of candidates that smaller candidates imply. These candidates were left out.
         representatives: the representatives that have fewer operators than the limit.
         candidates: pairs of a term and the representative of its class.
         parts: pairs of a slice (a term with the root operator `slice`) and the representative that the slice equals.
@@ -245,8 +245,8 @@ class _Enumerator:
 
 
 def values_agree(universe: Universe, left: Sequence[Term], right: Sequence[Term]) -> bool:
-    """Return whether `left` and `right` can be the sides of a candidate: whether terms at the same position have equal values
-    in random environments of the universe.
+    """Return whether `left` and `right` can be the sides of a candidate. Terms at the same position must have equal values in
+    random environments of the universe.
     """
     leaves = [v for row in universe.variables for v in row]
     asked = (*typing_conditions(*left, *right), *(at_least(n, 1) for t in subterms(*left, *right) for n in t.shape))

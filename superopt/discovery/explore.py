@@ -50,7 +50,7 @@ class Slice:
         settled: the candidates that were decided before, pickled.
         candidates: the candidates to examine, pickled.
 
-    The candidates are pickled because most processes only pass them on.
+    The candidates are pickled because most processes only pass the candidates on.
     """
 
     universe: Universe
@@ -60,8 +60,8 @@ class Slice:
 
 @dataclass(frozen=True)
 class Findings:
-    """The results of one task, in the order in which they were found. `rest` contains slices of candidates (pairs of terms) for
-    later tasks.
+    """The results of one task, in the order in which the task found the results. `rest` contains slices of candidates (pairs of
+    terms) for later tasks.
     """
 
     counts: UniverseCounts

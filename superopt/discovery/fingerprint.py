@@ -127,11 +127,11 @@ def symbols_of(universe: Universe, rng: np.random.Generator) -> dict[str, Extent
 def environments(universe: Universe, legal: Callable[[Environment], bool], rng: np.random.Generator) -> list[Environment]:
     """Return random environments. An environment assigns numbers to symbols and arrays to variables.
 
-    A symbol whose range has more than two numbers does not have the same number in all environments. If an operator in
+    A symbol whose range has more than two numbers has different numbers in at least two of the environments. If an operator in
     `universe` is defined only for positive numbers, all inputs in the first half of the environments are positive.
 
     Raises:
-        InstantiationError: no such environments are found.
+        InstantiationError: no environments with these properties are found.
     """
     varied = [name for name, values in universe.ranges.items() if len(values) > 2]
     count = environment_count(universe)

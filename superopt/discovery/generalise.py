@@ -56,9 +56,9 @@ class ExtentReading:
 
     Attributes:
         extents: maps an extent of the enumerated terms to its expression in the rule.
-        anywhere: 0, 1 or 2. If 0, the starts and stops of slices are not generalised. If 1, one attribute variable replaces
-            every start that is 0, and another attribute variable replaces every stop at the end of an axis. If 2, slices along
-            two different axes have separate variables.
+        anywhere: 0, 1 or 2. If `anywhere` is 0, the starts and stops of slices are not generalised. If `anywhere` is 1, one
+            attribute variable replaces every start that is 0, and another attribute variable replaces every stop at the end of
+            an axis. If `anywhere` is 2, slices along two different axes have separate variables.
     """
 
     extents: Mapping[Extent, Extent]
@@ -196,8 +196,8 @@ def _abstracted(sides: Sides, reading: ExtentReading, equation: Equation, judge:
 
 
 def _expressions(roots: tuple[Term, ...]) -> list[Extent]:
-    """Return the symbolic values of attributes in `roots`, except single attribute variables and values of the attribute
-    `shape`.
+    """Return the symbolic values of attributes in `roots`. Single attribute variables, and values of the attribute `shape`, are
+    left out.
     """
     own = _extents(roots)
     found: dict[Extent, None] = {}
@@ -222,14 +222,14 @@ def _bare_attributes(roots: tuple[Term, ...]) -> set[str]:
 
 
 def _extents(roots: tuple[Term, ...]) -> set[Extent]:
-    """Return the extents of the tensor variables in `roots`. Any symbol in an attribute that is not among these extents is an
-    attribute variable.
+    """Return the extents of the tensor variables in `roots`. If a symbol in an attribute is not one of these extents, the
+    symbol is an attribute variable.
     """
     return {extent for v in variables(*roots) for extent in v.shape}
 
 
 def _symbol(extent: Size) -> Sym | None:
-    """Return the symbol if the extent is a single symbol, else None."""
+    """Return the symbol if the extent is a single symbol, and None otherwise."""
     atom = next(extent.atoms())
     return atom if isinstance(atom, Sym) and extent == size(atom) else None
 
@@ -322,11 +322,11 @@ class _Writer:
         return size(Sym(names[list(axes).index(_axis(term)) % self.reading.anywhere]))
 
     def _shape(self, value: Shape, *, whole: bool) -> Shape:
-        """Return the rule's expression for the value of a `shape` attribute. No other term of the rule has this shape.
+        """Return the rule's expression for the value of a `shape` attribute. The method handles shapes that no other term of
+        the rule has.
 
         Extents that no other attribute determines become new attribute variables. If `whole` is True and at least one extent is
-        undetermined, every extent of the shape becomes a new variable, and later shapes use these variables for the same
-        extents.
+        undetermined, every extent of the shape becomes a new variable. Later shapes use these variables for the same extents.
         """
         stem = self.named.get(value)
         if stem is not None:

@@ -28,7 +28,7 @@ Bound = dict[Term, Ints]
 class KeptEquality:
     """A candidate (a pair of equal terms) that was kept.
 
-    A later candidate is dropped if it results from the kept candidate by replacing variables by terms.
+    A later candidate is dropped if replacing variables of the kept candidate by terms gives the later candidate.
     """
 
     left: Term
@@ -70,7 +70,10 @@ class Registry:
 
 
 class Redundancy:
-    """A filter that drops redundant candidates (pairs of equal terms). It stores the candidates that were kept so far."""
+    """A filter that drops redundant candidates (pairs of equal terms).
+
+    The filter stores the candidates that were kept so far.
+    """
 
     def __init__(self, table: Table, typing: Typing) -> None:
         self.table = table
@@ -157,7 +160,7 @@ class Redundancy:
         return found
 
     def _first_of_renamings(self, rows: Rows, classes: Classified, suggested: Ints, first: int) -> Flags:
-        """Return, for each suggested candidate, whether no renaming of its variables gives an earlier candidate.
+        """Return, for each suggested candidate, True if no renaming of the candidate's variables gives an earlier candidate.
 
         A candidate is given by the index of a row of `rows`. The candidate states that the row's term equals the representative
         of the term's class. All built terms are numbered in the order of building. The argument `first` is the number of the

@@ -51,9 +51,9 @@ def explore_all(
     A universe is a vocabulary of operators and variables. A candidate is a pair of terms that may be equal. The first task of a
     universe enumerates the terms and examines the small candidates. For each universe, `foundations` lists some of the earlier
     universes. The first task of the universe waits for the first tasks of the listed universes, and receives their findings.
-    Later tasks examine slices (parts) of the larger candidates. They wait for the first tasks of all universes, and receive the
-    findings of these first tasks. The second and later slices of a universe also wait for its first slice, and also receive the
-    findings of this slice.
+    Later tasks examine slices (parts) of the larger candidates. Every later task waits for the first tasks of all universes,
+    and receives the findings of these first tasks. The second and later slices of a universe also wait for its first slice, and
+    also receive the findings of this slice.
     """
     before, stated = foundations(universes), {u.name: u for u in universes}
     keys: dict[str, str] = {}
@@ -97,7 +97,8 @@ def explore_all(
 
 
 def define_all(tasks: Tasks, seed: int, names: Sequence[str] | None = None) -> tuple[Findings, ...]:
-    """Prove rules that state the definitions of composite operators or algorithms. Return the findings in alphabetical order.
+    """Prove rules that state the definitions of composite operators or algorithms. Return the findings in alphabetical order of
+    the operators and algorithms.
 
     A composite operator is defined as a term of smaller operators. An algorithm is a different way to compute an operator. If
     `names` is given, only rules about the operators with these names are proved.
@@ -109,8 +110,8 @@ def define_all(tasks: Tasks, seed: int, names: Sequence[str] | None = None) -> t
 
 
 def generalise_all(tasks: Tasks, seed: int) -> tuple[Findings, ...]:
-    """Run a discovery task for each program, which generalises the program's mutants to rules and proves the rules. Return the
-    findings in the order of `PROGRAMS`.
+    """Generalise the mutants of each program to rules, and prove the rules, in one task for each program. Return the findings
+    in the order of `PROGRAMS`.
 
     A program is one or a few operators. A mutant is a term that equals the program at some output positions.
     """
@@ -140,8 +141,8 @@ def explore_operators(
 
 
 def flag_all(rules: Sequence[Rule], tasks: Tasks, seed: int) -> list[RuleFlags]:
-    """Run a task for each discovered rule, which finds the floating-point flags that the rule needs. Return a list with the
-    flags of each rule, and inputs that show why each flag is needed.
+    """Find the floating-point flags that each discovered rule needs, in one task for each rule. Return a list with the flags of
+    each rule, and with inputs that show why each flag is needed.
 
     A flag is an assumption about floating-point values that the rule makes, or a change of rounding that the rule causes.
     """
@@ -155,7 +156,7 @@ def merge_findings(found: Mapping[str, Sequence[Findings]]) -> list[Equality]:
     """Return the equalities that the tasks of all universes found. Equalities that earlier equalities imply are left out.
 
     A universe is a vocabulary of operators and variables. The first task of a universe examines small pairs of terms.
-    Equalities from first tasks come first.
+    The result lists the equalities from first tasks before the equalities from later tasks.
     """
     kept = KeptEqualities()
     for rule in composite_definitions().values():
@@ -206,7 +207,7 @@ def sum_universe_counts(parts: Sequence[UniverseCounts]) -> UniverseCounts:
 
 
 def universe_text(value: object) -> str:
-    """Return a text that determines the content of a universe (a vocabulary of operators and variables) or of a part of a
+    """Return a text that identifies the content of a universe (a vocabulary of operators and variables) or of a part of a
     universe.
     """
     match value:

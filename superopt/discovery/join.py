@@ -1,9 +1,9 @@
 """Find equalities with several outputs: two or three terms become parts (slices) of one larger term.
 
 Two terms of the same form that share an operand become parts of an enumerated term. If the two terms differ in one variable, a
-third term is added, which has a new variable in place of this variable. If two terms have no operand in common, their operands
-are stacked along a new axis, and the operator is applied to the stack as a batch. Only candidates (conjectured equalities)
-whose sides agree on random inputs are yielded.
+third term is added, which has a new variable in place of this variable. If two terms apply the same operator to different
+variables, the variables are stacked along a new axis, and the operator is applied once to the stacks. Only candidates
+(conjectured equalities) whose sides agree on random inputs are yielded.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ A universe is a vocabulary of operators and variables. A variable's name and an 
 def joins(enumeration: Enumeration) -> Iterator[Candidate]:
     """Yield candidates with several outputs. A candidate is a conjecture that its two sides are equal.
 
-    The outputs of the left side are two or three terms that are parts of a single, cheaper term, or two terms that can be
-    batched into one.
+    The outputs of the left side are two or three terms. Either these terms are parts of a single, cheaper term, or one batched
+    operator computes two terms.
     """
     general: list[Candidate] = []
     for pair in sorted(_pairs(enumeration), key=candidate_order):
@@ -93,8 +93,9 @@ def _exchanged(terms: tuple[Term, ...], here: Term, there: Term) -> bool:
 def _plain(term: Term) -> bool:
     """Return whether the term is small enough to be joined with another term.
 
-    A small term has one arithmetic operator (any operator that does more than move elements), or two if one of them sums over
-    an extent. A small term contains no concatenation. Larger terms are not joined, because their parts are joined instead.
+    A small term has one arithmetic operator (any operator that does more than move elements), or two such operators if one of
+    the two sums over an extent. A small term contains no concatenation. Larger terms are not joined, because their parts are
+    joined instead.
     """
     count = 0 if any(t.op == "concat" for t in subterms(term)) else _computing(term)
     return count == 1 or (count == 2 and any(_contracts(t) for t in subterms(term)))
@@ -135,8 +136,8 @@ def _triples(pair: Candidate) -> Iterator[Candidate]:
     """Yield the candidate `pair` extended by a third output, if its two outputs differ in only one variable.
 
     The third output has a new variable in place of this variable. The second and third outputs each contain one variable that
-    the other outputs lack. These two variables get their own extents along one axis if the candidate is then well typed and its
-    sides agree on random inputs.
+    the other outputs lack. These two variables get separate extents along one axis, if the candidate with separate extents is
+    well typed and its sides agree on random inputs.
     """
     if not any(_contracts(t) for t in subterms(pair.left[0])):
         return

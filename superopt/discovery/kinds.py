@@ -21,9 +21,7 @@ TOGETHER = 8
 
 @dataclass(frozen=True)
 class TermKind:
-    """The operator, the attributes and the operand shapes that some terms have in common. These terms are evaluated
-    together.
-    """
+    """The operator, the attributes and the operand shapes of a group of terms. The terms of a group are evaluated together."""
 
     code: int
     shapes: tuple[int, ...]
@@ -49,7 +47,7 @@ class Rows:
         return len(self.kinds)
 
     def at(self, where: Ints | Flags) -> Rows:
-        """Return the rows at the indices `where`, or where the mask `where` is True."""
+        """Return the rows that `where` selects. The argument `where` is an array of indices or a mask."""
         return Rows(self.kinds[where], self.operands[where], self.keys[where])
 
 
@@ -120,11 +118,12 @@ class Typing:
                     yield kind, members
 
     def _boundaries(self, axis: int, shape: int, rows: Ints) -> Iterator[tuple[list[tuple[Extent, Extent]], Ints]]:
-        """Yield each possible boundary that cuts an axis of a term into two parts, with the rows whose terms may be cut there.
+        """Yield each possible boundary that cuts an axis of a term into two parts, with the rows whose terms may be cut at this
+        boundary.
 
         A boundary is given by the start and stop of each part. A concatenation along the axis is cut only between its operands.
         For any other term, each part must have a known extent. The known extents are the extents of variables and constants. If
-        the extent of the whole axis is known, the summands of known extents may be used too.
+        the extent of the whole axis is known, the extent of a part may also be a summand of a known extent.
         """
         whole_shape = self.table.shape_of(shape)
         if len(whole_shape) < -axis:

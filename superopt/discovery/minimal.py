@@ -28,9 +28,9 @@ def demote_derivable(equalities: Sequence[Equality], tasks: Tasks, version: str)
 
     A law is a core equality of which at least one direction is stored as a rule. A derivation may use only laws and the
     definitions of composite operators. A core equality that is not a law always stays in the core. With fewer laws, a search
-    for a derivation gets further within its limits. The searches are therefore repeated until no law leaves the core. The
-    search for a derivation of a law is skipped if it may use the same laws as in the previous round. `version` identifies the
-    code on which the results depend.
+    for a derivation can take more steps within its limits. The searches are therefore repeated until no law leaves the core. If
+    the search for a derivation of a law may use the same laws as in the previous round, the search is skipped. `version`
+    identifies the code on which the results depend.
 
     Returns:
         All equalities, and the CPU time of the tasks in seconds.

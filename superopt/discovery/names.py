@@ -35,7 +35,8 @@ def _stem(rule: Rule) -> str:
 def _words(roots: tuple[Term, ...]) -> str:
     """Return the names of the operators of a graph, joined by `-`, from the outputs to the inputs.
 
-    Each operator occurs once. At most `DISCOVERY.max_name_operators` operators are used. A graph without operators gives `x`.
+    Each operator occurs once. At most `DISCOVERY.max_name_operators` operators are used. The name of a graph without operators
+    is `x`.
     """
     found: dict[str, None] = {}
     waiting = list(roots)

@@ -63,9 +63,10 @@ def distinct_numbers(universe: Universe, *, turned: bool = False) -> dict[str, E
     """Return a mapping from every symbol in `universe.ranges` to a number, so that terms over these symbols get numeric sizes.
 
     Where possible, the numbers make every operator of `universe` well typed on the variables and constants. Most extents are
-    large and differ from each other. They increase in the order of `universe.ranges`, or decrease if `turned` is True. Small
-    numbers are used for symbols in attributes, for symbols in `universe.small`, and where an operator requires a small number.
-    For example, the window of a pool has to fit into the image. A real symbol gets the last number of the symbol's range.
+    large and differ from each other. The extents increase in the order of `universe.ranges`, or decrease if `turned` is True.
+    Small numbers are used for symbols in attributes, for symbols in `universe.small`, and where an operator requires a small
+    number. For example, the window of a pool has to fit into the image. A real symbol gets the last number of the symbol's
+    range.
     """
     conditions = list(dict.fromkeys(_conditions(universe)))
     symbols = {a for v in _attributes(universe) for a in atoms(v) if isinstance(a, Sym)}

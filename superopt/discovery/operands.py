@@ -58,8 +58,9 @@ def _kept(table: Table, rows: Ints, level: int) -> Ints:
 def _groups(table: Table) -> list[tuple[int, int, bool, Ints]]:
     """Group the representatives by their operator counts. A representative stands for all terms of equal value.
 
-    A group is a tuple: the count of operators that are executed at run time, the count of operators that depend only on
-    weights, whether the representatives depend only on weights, and the numbers that identify the representatives.
+    A group is a tuple of four entries: the count of operators that are executed at run time, the count of operators that depend
+        only on weights, a flag that states whether the representatives depend only on weights, and the numbers that identify
+        the representatives.
     """
     keys = np.stack([table.runs, table.weighs, table.weights], axis=1)
     kinds, which = np.unique(keys, axis=0, return_inverse=True)
@@ -104,7 +105,7 @@ def _inside(table: Table) -> Ints:
 
 
 def _sharing(table: Table, level: int) -> Ints:
-    """Return pairs of terms that have a common operator, although neither term is part of the other term."""
+    """Return pairs of terms that have a common operator. In a pair, neither term is part of the other term."""
     small = np.flatnonzero((table.level <= level - 2) & (table.runs + table.weighs >= 2))
     owner, column = np.nonzero(table.nodes[small] >= 0)
     shared, owner = table.nodes[small][owner, column], small[owner]

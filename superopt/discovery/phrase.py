@@ -1,4 +1,4 @@
-"""Write equations in the rule notation, and generalise them to the ranks and axes at which they hold.
+"""Write equations in the rule notation, and generalise the equations to all ranks and axes at which the equations hold.
 
 Axes are counted from the end, and shapes are written as names (`x.shape`, `(x @ w).shape`). The same text can therefore be read
 at many ranks.
@@ -58,7 +58,7 @@ class Phrase:
         return Statement("", self.left, "=>", self.right, self.ranks, self.where)
 
     def rule(self) -> Rule | None:
-        """Parse the equation, and return the rule, or None if it is not well typed at any choice of ranks."""
+        """Parse the equation, and return the rule, or None if the rule is ill typed at every choice of ranks."""
         try:
             return Rule("", self.statement, tuple(equations(self.statement)))
         except (NotationError, ShapeError):
@@ -150,11 +150,11 @@ def generalise_ranks(equation: Equation, judge: ConditionJudge, kinds: Kinds = (
 
 
 def _aligned(narrow: Phrase, where: Sequence[str]) -> tuple[str, ...]:
-    """Return the conditions `where` of the equation `narrow`, rewritten so that they can be read at other ranks.
+    """Return the conditions `where` of the equation `narrow`, rewritten so that the new conditions can be read at other ranks.
 
-    A condition is widened in the following case: it states that two variables have equal sizes along one axis, and all
-    concatenations on the right side are along one other axis. The widened condition requires that the two variables have equal
-    sizes along all axes except the axis of the concatenations. All other conditions stay unchanged.
+    A condition is widened if the condition states that two variables have equal sizes along one axis, and all concatenations on
+    the right side are along one other axis. The widened condition requires that the two variables have equal sizes along all
+    axes except the axis of the concatenations. All other conditions stay unchanged.
     """
     joined = set(re.findall(r"concat\([^=]*axis=(-\d)", narrow.right))
     axis = min(joined) if len(joined) == 1 else ""
@@ -186,9 +186,9 @@ def _turned(narrow: Phrase, judge: ConditionJudge, equalities: int) -> Iterator[
     An axis variable stands for any axis in one of the tuples in `AXES`. Equations with a longer tuple come first.
 
     If there are two axes, a variable k may replace only one of them. The other axis is then replaced by `others(E, k)`, which
-    means all axes of a term E except k. A yielded equation passes random tests for every choice of axes at which it is well
-    typed, if its variables have the ranks in `narrow`. For each of these choices, the equation needs no more equality
-    conditions than the number `equalities`.
+    means all axes of a term E except k. At the ranks in `narrow`, a yielded equation passes random tests for every choice of
+    axes at which the equation is well typed. For each of these choices, the equation needs at most `equalities` equality
+    conditions.
     """
     literal = sorted({int(a) for a in re.findall(r"axis=(-\d)|axes=\((-\d),\)", narrow.left + narrow.right) for a in a if a})
     words = set(re.findall(r"\w+", " ".join((narrow.left, narrow.right, *narrow.where)))) | {v for v, _ in narrow.ranks}
@@ -205,8 +205,8 @@ def _namings(narrow: Phrase, literal: Sequence[int], names: Sequence[str], *, sh
     """Yield the equation with the axes in `literal` replaced by the variables in `names`.
 
     If `shapes` is True, axes in sizes such as `x.shape[-1]` are replaced too. If there are two axes, the equations that are
-    yielded first keep only one axis variable k. In place of the other axis, they have `others(E, k)`, which means all axes of a
-    term E except k.
+    yielded first have only one axis variable k, and `others(E, k)` in place of the other axis. Here `others(E, k)` means all
+    axes of a term E except k.
     """
     for axis, other in ((literal[0], literal[-1]), (literal[-1], literal[0])) if len(literal) == 2 else ():
         apart = [_apart(text, other, names[0]) for text in (narrow.left, narrow.right)]
@@ -255,8 +255,7 @@ def _turns(turned: Phrase, names: Sequence[str], judge: ConditionJudge, equaliti
     """Return whether the equation passes random tests for every choice of axes at which the equation is well typed.
 
     The first possible rank of each variable is used. At least one choice must be well typed. The result is False if some choice
-    needs more equality conditions than the number `equalities`, because a rule with more equality conditions would rarely
-    match.
+    needs more than `equalities` equality conditions, because a rule with more equality conditions would rarely match.
     """
     own = {v: ranks[0] for v, ranks in turned.ranks if v not in names}
     typed = False
@@ -277,7 +276,7 @@ def _ranked(narrow: Phrase, kinds: Kinds) -> Iterator[Phrase]:
 
     Tensors and shapes that have the same rank in `narrow` form a group. In the first equations, all members of a group get the
     same additional ranks. In later equations, fewer and fewer members of the group get additional ranks. Tensors of one group
-    that are in the same tuple of `kinds` always get them together.
+    that are in the same tuple of `kinds` always get the additional ranks together.
     """
     native = {v: ranks[0] for v, ranks in narrow.ranks if len(ranks) == 1 and ranks[0] > 1 and v not in narrow.fixed}
     known = {v for kind in kinds for v in kind}

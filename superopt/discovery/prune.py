@@ -39,7 +39,8 @@ def is_useful(candidate: Candidate, numbered: DimBinding) -> bool:
     - The left side does not determine all variables of the right side.
     - The left side is a single term that is part of the right side.
     - The sides differ only in the names of variables.
-    - The right side executes more operators and does not save work, whether or not weights are known before run time.
+    - The right side executes more operators and does not save work. This comparison gives the same result if weights are known
+      before run time and if weights are unknown.
     - Both sides cost the same, the left side has at least `RULE.min_neutral_operators` operators, and the right side does not
       have fewer operators.
 
@@ -75,15 +76,16 @@ def crosses_hill(candidate: Candidate, numbered: DimBinding) -> bool:
 
 
 def is_shortcut(candidate: Candidate, numbered: DimBinding) -> bool:
-    """Return whether the step from the candidate's left side to the right side helps a search even if other rules imply it.
+    """Return whether the step from the candidate's left side to the right side helps a search even if other rules imply the
+    step.
 
     The step must lower the run-time cost or add no operator (see `crosses_hill`). In addition, one of the following must be
     true:
 
     - An operator of the step is compute-intensive or looks up rows (see `has_intensive_or_lookup_operator`).
     - The step factors out a constant.
-    - The left side has few operators. The right side has fewer operators in total, or fewer operators that are executed at run
-      time. Such a step simplifies terms that a different rule has produced.
+    - The left side has few operators, and the right side has fewer operators in total, or fewer operators that are executed at
+      run time. Such a step simplifies terms that a different rule has produced.
     """
     if not crosses_hill(candidate, numbered):
         return False
@@ -104,12 +106,12 @@ def has_intensive_or_lookup_operator(term: Term) -> bool:
 
 
 def factors_out_constant(left: Sequence[Term], right: Sequence[Term]) -> bool:
-    """Return whether an equality, used from left to right, factors out a constant. Such an equality can be useful even if other
-    equalities imply it.
+    """Return whether an equality, used from left to right, factors out a constant. An equality that factors out a constant can
+    be useful even if other equalities imply the equality.
 
-    A constant is a term without variables. The right side must be a product with a constant, and the left side must not be such
-    a product. The right side must not execute more operators at run time. The equality helps a search because consecutive
-    products with constants become one product.
+    A constant is a term without variables. The right side must be a product with a constant, and the left side must not be a
+    product with a constant. The right side must not execute more operators at run time. The equality helps a search because
+    consecutive products with constants become one product.
     """
     if len(left) != 1 or len(right) != 1 or _by_a_constant(left[0]) or not _by_a_constant(right[0]):
         return False
@@ -182,8 +184,8 @@ class _Place:
 
 
 class KeptEqualities:
-    """The equalities kept so far. They decide whether a candidate (a pair of terms) is new, redundant, or useful only for a
-    search.
+    """The equalities that were kept so far. The kept equalities decide whether a candidate (a pair of terms) is new, redundant,
+    or useful only for a search.
     """
 
     def __init__(self) -> None:
@@ -217,14 +219,14 @@ class KeptEqualities:
         return news
 
     def suspect(self, rule: Rule) -> None:
-        """Use an unproved equality like a proved equality, so that pairs of terms are not tried again if their equality follows
-        from it.
+        """Use an unproved equality like a proved equality, so that a pair of terms is not tried again if the unproved equality
+        implies that the two terms are equal.
         """
         self.rewriter.add(rule)
 
     def settle(self, candidate: Candidate) -> None:
-        """Record that the candidate's two sides are equal. This method is called after the candidate was decided or found
-        redundant.
+        """Record that the candidate's two sides are equal. This method is called after the candidate was decided, or was found
+        to be redundant.
         """
         place = self._place(candidate.universe)
         if len(candidate.left) == 1:
@@ -250,18 +252,19 @@ class KeptEqualities:
         candidate.
 
         A direction is the step from one side of the candidate to the other side. The result is CORE if the kept equalities do
-        not imply the candidate. If they imply the candidate, the result is SEARCH in the following cases, and None in all other
-        cases:
+        not imply the candidate. If the kept equalities imply the candidate, the result is SEARCH in the following cases, and
+        None in all other cases:
 
         - A direction saves an operator or a tenth of the cost, but rewriting by kept equalities saves as much only by way of
-          terms that are more expensive than both sides. The expensive side must also have few operators or a compute-intensive
-          operator. In larger graphs of cheap operators, a search passes through the more expensive terms by itself.
+          terms that are more expensive than both sides. The more expensive side must also have few operators or a
+          compute-intensive operator. In larger graphs of cheap operators, a search takes the steps through more expensive terms
+          anyway.
         - Each side is a single operator, and the two operators differ. No kept equality rewrites the cheaper operator to the
           more expensive operator in one step.
         - The sides compute the same value at the same cost with different operators. The cost does not show which of these
           operators a runtime fuses with neighbouring operators.
         - A direction factors out a constant, but rewriting by kept equalities cannot factor out any constant. Rewriting by way
-          of more expensive terms does not count. For example, it does not count if operands are first multiplied by ones.
+          of more expensive terms is ignored here. An example is a rewriting that first multiplies operands by ones.
 
         For a candidate with several outputs, the result is SEARCH or None.
         """
@@ -277,8 +280,8 @@ class KeptEqualities:
         return SEARCH if any(is_hill(candidate) for is_hill in hills) else None
 
     def _over_a_hill(self, candidate: Candidate) -> bool:
-        """Return whether one side is cheaper, but rewriting the other side by kept equalities gives an equally cheap term only
-        by way of more expensive terms.
+        """Return whether one side is cheaper, and kept equalities rewrite the other side to an equally cheap term only by way
+        of more expensive terms.
 
         A side is cheaper if it executes fewer operators, or costs at least a tenth less. To compute costs, the symbols in the
         candidate's terms are replaced by numbers. This is done for two choices of numbers. The same side must be cheaper for
@@ -343,7 +346,7 @@ class KeptEqualities:
         return True
 
     def _in_other_operators(self, candidate: Candidate) -> bool:
-        """Return whether the sides consist of different operators but cost the same, and no step leads from the left side to
+        """Return whether the sides consist of different operators and cost the same, and no step leads from the left side to
         the right side.
 
         A step applies one kept equality once. Terms that depend only on weights cost nothing. Each side must contain an
@@ -360,9 +363,9 @@ class KeptEqualities:
     def _equal(self, left: Term, right: Term, classes: Classes) -> bool:
         """Return whether the kept equalities imply that the terms are equal.
 
-        First, up to three equalities are applied at the roots of the terms, and the terms are compared by congruence. If this
-        fails, the normal forms of the two terms are compared, first as they are, and then after one equality has been applied
-        to one subterm.
+        First, up to three equalities are applied at the roots of the terms, and the terms are compared by congruence. If the
+        comparison fails, the normal forms of the two terms are compared. If the normal forms differ, they are compared again
+        after at most one further step in each term.
         """
         goals = {classes.canonical(right)}
         around = [{classes.canonical(left)}]

@@ -1,8 +1,8 @@
 """Decide whether given equalities imply that two terms with numeric extents are equal.
 
 The operands of an enumerated term represent classes of equal terms, and equalities between operands were decided earlier. Most
-equalities therefore follow from congruence and one rewriting step at the root of a term. Such steps are tried first. If they do
-not suffice, normal forms are compared.
+equalities therefore follow from congruence and one rewriting step at the root of a term. Such steps are tried first. If these
+steps do not suffice, normal forms are compared.
 """
 
 from __future__ import annotations
@@ -262,9 +262,7 @@ class Rewriter:
             self._rows.setdefault((left.op, left.rank), EquationIndex()).add(DirectedEquation(left, right, where))
 
     def joins(self, left: Term, right: Term) -> bool:
-        """Return whether the two terms have the same normal form. It is enough if one of the two normal forms, `small` and
-        `spread`, is the same.
-        """
+        """Return whether the two terms have the same normal form `small` or the same normal form `spread`."""
         return any(normal.of(left) is normal.of(right) for normal in (self.small, self.spread))
 
     def joins_around(self, left: Term, right: Term) -> bool:

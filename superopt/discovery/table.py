@@ -53,7 +53,8 @@ class Numbering(Generic[Thing]):
 
 
 class Table:
-    """Columns of numbers with one entry for each representative, in the order in which the representatives were found.
+    """Columns of numbers with one entry for each representative. The entries are in the order in which the representatives were
+    found.
 
     A representative is a term that stands for all terms of equal value.
     """
@@ -152,7 +153,7 @@ class Table:
         return (np.where(there, self.run[safe], 0)).sum(axis=1), (np.where(there, self.weighing[safe], 0)).sum(axis=1)
 
     def prefixed(self, used: Ints) -> Flags:
-        """Return, for each term, True if it skips no interchangeable variable.
+        """Return, for each term, True if the term skips no interchangeable variable.
 
         For example, the term `x + z` skips the variable `y`, but the term `x + y` skips no variable.
 

@@ -147,7 +147,7 @@ class ValueColumns:
                 yield part, np.broadcast_to(value, (*value.shape[:-1], len(part)))
 
     def _step(self, stores: Sequence[Array | None]) -> int:
-        """Return the number of terms to evaluate at once, chosen so that intermediate values fit into a processor cache.
+        """Return the number of terms to evaluate at once. With this number, intermediate values fit into a processor cache.
 
         `stores` contains the arrays from which the terms' operands are taken.
         """
@@ -161,8 +161,8 @@ class ValueColumns:
         """Combine the digests of terms in several environments (random inputs). Each element of `found` contains the digests
         for one environment.
 
-        Returns four arrays: the digests for the first environment, for all environments, and for the environments with positive
-        inputs, and whether the values are exact in all environments.
+        Returns four arrays. The first three arrays contain the digests for the first environment, for all environments, and for
+        the environments with positive inputs. The last array states whether the values are exact in all environments.
         """
         parts = [d * np.uint64(2 * e + 1) for e, (d, _) in enumerate(found)]
         positive = functools.reduce(lambda a, b: a + b, parts[: self.fingerprints.positive])

@@ -34,8 +34,8 @@ class Differences:
     Attributes:
         needs: For each floating-point flag, a mask of the rows that need the flag.
         overflow: A mask of the rows at which the left side overflows and the right side differs.
-        overflow_flag: The flag that the rows in `overflow` need, unless the rule has a flag of `FREEDOMS` (flags that allow
-            finite results to differ).
+        overflow_flag: The flag that the rows in `overflow` need if the rule has no flag of `FREEDOMS` (flags that allow finite
+            results to differ).
     """
 
     needs: Mapping[FpFlag, Mask]
@@ -94,7 +94,11 @@ def flag_differences(pair: ElementPair, environments: Environments) -> Differenc
 
 
 def _read(pair: ElementPair, environments: Environments) -> tuple[Mask, Mask]:
-    """Return two masks: of the rows in which an input is NaN, and of the rows in which an input is infinite."""
+    """Return two masks.
+
+    The first mask selects the rows in which an input is NaN, and the second mask selects the rows in which an input is
+    infinite.
+    """
     nan = np.zeros(environments.rows, dtype=bool)
     infinite = np.zeros(environments.rows, dtype=bool)
     for one in pair.inputs:

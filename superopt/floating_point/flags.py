@@ -2,8 +2,8 @@
 
 A rule holds over the real numbers. In IEEE arithmetic, the sides of the rule may differ, and each difference needs a flag. Both
 sides are compiled to scalar code at a few small sizes, one output element at a time, and evaluated in float32 on special values
-(`environments`). `flag_differences` returns the flag that each difference needs. If none of the needed flags allows finite
-results to differ, all inputs in a small floating-point format are tried as well (`small`).
+(see `environments`). `flag_differences` returns the flag that each difference needs. If none of the needed flags allows finite
+results to differ, all inputs in a small floating-point format are tried as well (see `small`).
 """
 
 from __future__ import annotations

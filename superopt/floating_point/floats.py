@@ -194,9 +194,9 @@ def scales(program: Program, numbers: Sequence[int], values: Mapping[int, Array]
     The scale of a sum is the sum of the operands' scales, and the scale of a product is the product of the operands' scales.
     Operands that a maximum or a condition does not select do not contribute. The scale of a function is the operand's scale
     times the magnitude of the function's derivative. Therefore, to first order, the error of a computed result is at most a few
-    units in the last place of a number as large as the scale. This holds for any grouping of sums and products. If rounding
-    errors of `steps * form.epsilon` times the operands' scales could change which operand is selected, the scale is the larger
-    of the operands' scales, or infinite.
+    units in the last place of a number as large as the scale. This holds for any grouping of sums and products. Rounding errors
+    of `steps * form.epsilon` times the operands' scales may change which operand is selected. If this is possible, the scale is
+    the larger of the operands' scales, or infinite.
     """
     found: dict[int, Array] = {}
     slack = steps * form.epsilon

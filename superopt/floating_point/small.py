@@ -2,9 +2,9 @@
 
 The sides of a rule that needs only the flags `nsz`, `nnan` and `ninf` must agree bit for bit, in every format, wherever these
 flags promise equality. If there are at most three inputs, every combination of their values is evaluated. Otherwise, Z3's
-theory of floating-point numbers is used. In Z3, exponentials and similar functions are uninterpreted, so a proof holds for any
-functions in place of these functions. Agreement in the small format does not prove agreement in float32. However, the agreement
-shows that no combination of zeros, subnormal and normal numbers, infinities and NaN was overlooked.
+theory of floating-point numbers is used. In Z3, exponentials and similar functions are uninterpreted, so a proof holds for
+every choice of these functions. Agreement in the small format does not prove agreement in float32. However, the agreement shows
+that no combination of zeros, subnormal and normal numbers, infinities and NaN was overlooked.
 """
 
 from __future__ import annotations

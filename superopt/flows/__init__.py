@@ -4,17 +4,17 @@ The package may import every package except `superopt.cli`. Read `optimize` firs
 
     `optimize`: search, choose candidates and gains, accept or reject candidates, report (`superopt.optimize`).
     `prepare`: the first stages of optimize and replay: load the model, read its inputs and sizes, run it, find its islands.
-    `plan_search`: list what would be searched, without a search (`superopt optimize --dry-run`).
+    `plan_search`: list the parts of a model that would be searched, without a search (`superopt optimize --dry-run`).
     `options`: the keyword arguments of `superopt.optimize` and of `superopt.replay`.
     `settings`: the validated arguments of `superopt.optimize`.
-    `optimized`: the result object of `superopt.optimize`: the model, its report, its certificate, how to save them.
+    `optimized`: the result object of `superopt.optimize`: the model, its report, its certificate, saving the model.
     `replay`: apply the rewrites of a certificate to another model with the same graph (`superopt.replay`).
     `compare`: compare two models in speed, outputs, operators and weights (`superopt.compare`).
-    `inspect_model`: list the islands of a model, the nodes outside them, dynamic dimensions, weights (`superopt inspect`).
+    `inspect_model`: list the islands of a model, other nodes, dynamic dimensions, weights (`superopt inspect`).
     `diff_models`: find the nodes and weights that two models share (`superopt diff`).
     `certificate`: writes the certificate (JSON) of an optimization; `superopt.verification.certificates` reads it.
-    `hints`: the explanation at the end of a run: where the time goes, what was refused, what the user can do next.
-    `kernels`: chooses the nodes of a model that become compiled kernels, and measures the model with them.
+    `hints`: the explanation at the end of a run: operators with long run times, refused improvements, next steps for the user.
+    `kernels`: chooses the nodes of a model that become compiled kernels, and measures the model with these kernels.
     `kernel_library`: describes the library of kernels beside a model, and checks it by generating and compiling it again.
     `report_fields`: fills the fields of the optimization report: verdict, timing, rounding, rules, flags, environment.
     `report_page`: collects the values of the page about an optimization: rewritten parts, their rules, times by operator.

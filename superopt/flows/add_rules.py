@@ -1,8 +1,8 @@
 """Add rules that a user wrote: read a file of rules, prove every rule, and write the file's ledger and witnesses.
 
 The ledger records the proofs. Witnesses are inputs at which a rule needs a floating-point flag. A user's rules are treated like
-the rules that `superopt generate` finds: Each rule is tested on random instances in exact arithmetic, proved for all sizes, and
-given the floating-point flags that it needs. Nothing is written unless all rules of the file are proved.
+the rules that `superopt generate` finds. Each rule is tested on random instances in exact arithmetic, proved for all sizes, and
+given the floating-point flags that the rule needs. Nothing is written unless all rules of the file are proved.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 A certificate names nodes by their first outputs. For each segment (a part of the model that was rewritten), a certificate
 contains the terms before and after the steps and the terms of each step. A certificate also contains the terms of new weights.
-So a certificate can be checked without the code that made it. `superopt.verification.certificates` reads certificates.
+So a certificate can be checked without the code that made the certificate. `superopt.verification.certificates` reads
+certificates.
 """
 
 from __future__ import annotations
@@ -98,7 +99,10 @@ class Evidence:
         return json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n"
 
     def _start(self) -> Model:
-        """Return the model with which the search began: specialized, opset converted if requested, constants folded."""
+        """Return the model with which the search began.
+
+        This model is specialized, and has the requested opset and folded constants.
+        """
         if not self.rewritten:
             return self.original
         special = self._special

@@ -54,8 +54,8 @@ def compare(
         provider: "cpu", "cuda" or "tensorrt".
         threads: The CPU threads of a session. By default, all cores, as in ONNX Runtime.
         cuda_graph: Run both models by replaying a CUDA graph.
-        libraries: Paths of libraries of kernels, such as "out.kernels.so". Both models run with them. Only use libraries that
-            you trust, because they are loaded into this process.
+        libraries: Paths of libraries of kernels, such as "out.kernels.so". Both models run with these libraries. Only use
+            libraries that you trust, because the libraries are loaded into this process.
         shapes: Sizes of the dynamic dimensions, as in `superopt.optimize`.
         inputs: Examples of the models' inputs, as in `superopt.optimize`. Outputs are compared on each example too.
         seconds: The time limit of the timing, in seconds or as a text such as "10s".

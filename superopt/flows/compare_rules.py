@@ -140,7 +140,7 @@ class FileComparison:
 
     @property
     def unreadable(self) -> tuple[Finding, ...]:
-        """The results for those lines of the compared file that could not be read."""
+        """The results for the lines of the compared file that could not be read."""
         return tuple(f for f in self.theirs if f.word == UNREADABLE)
 
     def totals(self) -> Mapping[str, int]:
@@ -325,7 +325,7 @@ def rearrangement_axioms() -> list[Rule]:
     """Return the axioms that rearrange many operators without changing which operators occur. `superopt rules derive` grants
     these axioms to every derivation.
 
-    The store omits these axioms as rules, because they do not improve any search.
+    The store does not contain these axioms as rules, because these axioms do not improve any search.
     """
     return [rule for rule in axioms().values() if _rearranges(rule.equations[0])]
 

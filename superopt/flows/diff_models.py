@@ -11,7 +11,7 @@ from superopt.report.difference import ModelDifference, NodeSummary, WeightSumma
 
 
 def diff_models(first: Source, second: Source) -> ModelDifference:
-    """Return a report of the nodes and weights that two models share, and of those that only one of the models contains.
+    """Return a report of the nodes and weights that two models share, and of the nodes and weights of only one model.
 
     Nodes are paired by the names of their first outputs, and initializers by their names. superopt keeps these names.
 

@@ -83,7 +83,7 @@ def _step(instance: str) -> ProofStep:
 def example(equation: Equation) -> Example | None:
     """Return the equation at concrete sizes and values, or None if no small sizes satisfy the equation's conditions.
 
-    Of `REPORT.example_instance_count` random instances, the instance with the fewest floating-point operations is returned.
+    The returned instance has the fewest floating-point operations among `REPORT.example_instance_count` random instances.
     """
     rng = np.random.default_rng(SEED)
     try:

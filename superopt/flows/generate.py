@@ -2,13 +2,14 @@
 
 A universe is a vocabulary of variables, constants and operators, and is explored by one or more tasks. All terms of a universe
 up to a size are enumerated and grouped by their values. Two terms of equal value suggest an equation. The equation is dropped
-if known rules imply it. Otherwise, it is generalised to all sizes and proved. Each direction that may help a search becomes a
-rule. The results of all tasks are merged in the order of the universes. So the order in which tasks finish does not matter.
+if known rules imply the equation. Otherwise, the equation is generalised to all sizes and proved. Each direction that may help
+a search becomes a rule. The results of all tasks are merged in the order of the universes. So the order in which tasks finish
+does not matter.
 
-Next, rules that other rules imply leave the core (the minimal rule set). Three kinds of rules are proved without enumeration:
-definitions of composite operators, algorithms such as Winograd's, and generalised mutants. (A mutant equals an operator at some
-output positions.) Each rule gets the floating-point flags that it needs. Finally, rules are generated in the same way from the
-traits and axioms of each operator. This last step can also be run for a single operator.
+Next, rules that other rules imply are removed from the core (the minimal rule set). Three kinds of rules are proved without
+enumeration: definitions of composite operators, algorithms such as Winograd's, and generalised mutants. (A mutant equals an
+operator at some output positions.) Each rule gets the floating-point flags that it needs. Finally, rules are generated in the
+same way from the traits and axioms of each operator. This last step can also be run for a single operator.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ EVERY = (*FAMILIES, DEFINITIONS, ALGORITHMS, OPERATORS, MUTANTS)
 
 @dataclass(frozen=True)
 class Generation:
-    """The results of one generation of rules, and the time and memory that it took.
+    """The results of one generation of rules, and the time and memory of the generation.
 
     Attributes:
         seed: The random seed.
@@ -167,8 +168,8 @@ def generate_operators(
     """Find, prove and store the rules that follow from the definitions, the traits and the axioms of the named operators.
 
     The new rules replace the rules that were stored for the same operators. Other stored rules do not change. A rule that the
-    other stored rules imply is not stored. After an operator was added to specs/, a call of this function finds the operator's
-    rules, and `generate` need not be called. The arguments are those of `generate`.
+    other stored rules imply is not stored. After an operator is added to specs/, a call of this function finds the operator's
+    rules, and a call of `generate` is not necessary. See `generate` for the arguments.
 
     Raises:
         StoreError: The folder of rules cannot be read or written.
@@ -252,7 +253,7 @@ def _operator_of(origin: str) -> str:
 
 @dataclass(frozen=True)
 class _StoredRule:
-    """A rule of a family with the record of its proof (`entry`) and the inputs at which it needs a floating-point flag."""
+    """A rule of a family with the record of its proof (`entry`) and inputs at which the rule needs a floating-point flag."""
 
     family: str
     rule: Rule
@@ -295,7 +296,7 @@ def _write_refuted(findings: Sequence[Findings], folder: Path | None) -> None:
 
 
 def _pruned(equalities: Sequence[Equality], tasks: Tasks) -> tuple[list[Equality], float]:
-    """Move equalities that other equalities imply from the core rules (a minimal set) to the search rules.
+    """Move equalities from the core rules (a minimal set) to the search rules if other equalities imply these equalities.
 
     Returns all equalities, and the CPU time in seconds, over all processes.
     """

@@ -1,4 +1,4 @@
-"""The explanation at the end of a run: why the result is as it is, and what the user can do next."""
+"""The explanation at the end of a run: the reasons for the result, and next steps for the user."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class RunFacts:
         refused: The number of improvements that were found but not used, by reason.
         noise: The noise of the last comparison of whole models, as a share, or 0 if nothing was compared.
         contrib_seconds: The seconds per run that ONNX Runtime's own operators would save.
-        run_seconds: The seconds of one run of the original, or 0 if they are not known.
-        lacks_kernels: Whether kernels were asked for and the result has none.
+        run_seconds: The seconds of one run of the original, or 0 if this time is not known.
+        lacks_kernels: Whether kernels were requested, but the result has no kernels.
         unused: Options that may lead to a gain and were not given, each with its effect.
     """
 
@@ -154,7 +154,7 @@ def hints(
     dimensions: Sequence[str],
     facts: RunFacts,
 ) -> tuple[str, ...]:
-    """Return sentences that say what the user can do next, such as options that may lead to a gain.
+    """Return sentences with next steps for the user, such as options that may lead to a gain.
 
     Args:
         uncovered: The nodes that the search cannot rewrite.

@@ -25,7 +25,7 @@ from superopt.verification.contents import content_digest
 
 
 def inspect_model(source: Source, *, shapes: Sequence[Mapping[str, int]] = (), time: bool = False) -> Inspection:
-    """Return a report of the parts of a model that superopt can rewrite (islands), and of the nodes that it cannot rewrite.
+    """Return a report of the parts of a model that superopt can rewrite (islands), and of the remaining nodes.
 
     Args:
         source: The model, in any form that `superopt.optimize` accepts.

@@ -51,12 +51,12 @@ def check_library(optimized: str | os.PathLike[str]) -> str:
         except (CompilerError, UnsupportedError) as error:
             return f"{text.name} is generated from the nodes of the functions; it could not be compiled: {error}"
         if again.read_bytes() != file.read_bytes():
-            raise CertificateError(f"{file} is not the library that the compiler makes of {text}")
+            raise CertificateError(f"{file} is not the library that the compiler builds from {text}")
     return f"{text.name} is generated from the nodes of the functions, and {file.name} is compiled from it"
 
 
 def library_lines(optimized: str | os.PathLike[str]) -> list[str]:
-    """Return lines about the model's kernels: the nodes of each, the library beside the model, and how it was compiled.
+    """Return lines about the model's kernels: the nodes of each kernel, the library beside the model, and the compiler.
 
     Raises:
         ModelNotFoundError, InvalidModelError: The model cannot be read.
@@ -83,7 +83,10 @@ def library_lines(optimized: str | os.PathLike[str]) -> list[str]:
 
 
 def _source_of(model: ModelProto, functions: Sequence[set[str]], stored: str) -> str:
-    """Return the source for functions that compute these values, and for the processor of the stored source."""
+    """Return the C source of kernels for the functions, and for the processor of the stored source.
+
+    Each element of `functions` contains the names of the values that one function computes.
+    """
     plain = as_model(without_kernels(model))
     chart, target = Chart(plain), target_of(stored)
     nodes = [node for island in chart.islands() for node in island.nodes]

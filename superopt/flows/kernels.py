@@ -1,4 +1,4 @@
-"""Kernels in an optimization: choose the nodes that become compiled kernels, and measure the model with them."""
+"""Kernels in an optimization: choose the nodes that become compiled kernels, and measure the model with these kernels."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _Candidate:
 
     Attributes:
         groups: The groups of nodes that became kernels.
-        model: The model of these nodes.
+        model: The model that contains these nodes, without kernels.
         replaced: The model with kernels, and the C source of the library.
         file: The compiled library.
         compile_seconds: The time that the compiler took.
@@ -49,7 +49,7 @@ class _Candidate:
 
     @property
     def use(self) -> KernelUse:
-        """The entry of the report. Its `without` is 1, as for a model that is not rewritten."""
+        """The entry for the report. Its field `without` is 1, as for a model that is not rewritten."""
         nodes = sum(len(group.island.nodes) for group in self.groups)
         return KernelUse(len(self.groups), nodes, self.compile_seconds, self.low, self.high, 1.0)
 
@@ -57,10 +57,11 @@ class _Candidate:
 def add_kernels(prepared: PreparedModel, outcomes: list[ModelOutcome]) -> KernelLibrary | None:
     """Judge the fastest model with kernels. If the model is accepted, add its outcome to `outcomes` and return its library.
 
-    Return None if there is no model with kernels, if its gain is too small, or if it is rejected. Kernels are tried in the
-    rewritten model and in the original. A rewrite that saves calls of ONNX Runtime's kernels may add arithmetic, and within a
-    compiled kernel there are no calls to save. Models before IR version 4 get no kernels: functions need a newer IR version,
-    and in such a version the weights of these models would become optional inputs.
+    Return None if there is no model with kernels, if its gain is too small, or if the model is rejected. Kernels are tried in
+    the rewritten model and in the original, because some rewrites do not help compiled kernels. Such a rewrite adds arithmetic
+    to save calls of ONNX Runtime's kernels, but a compiled kernel contains no such calls. Models before IR version 4 get no
+    kernels, because functions need a newer IR version. In a newer IR version, the weights of these models would become optional
+    inputs.
 
     Raises:
         CompilerError: There is no C compiler.
@@ -104,14 +105,14 @@ class _Trials:
 
     @property
     def is_over(self) -> bool:
-        """Whether no further candidate is to be measured."""
+        """Whether no further candidate may be measured."""
         return is_stop_requested() or time.monotonic() > self.until
 
     def best(self) -> _Candidate | None:
-        """Return the model with kernels that measures fastest, or None if there is none.
+        """Return the fastest measured model with kernels, or None if there is none.
 
-        Sets of groups are tried with all nodes that the generator takes, and then without larger nodes, for which the kernels
-        of ONNX Runtime are hard to beat.
+        First, the groups contain all nodes for which the generator writes kernels. Then, the groups contain only nodes with
+        fewer iterations, because ONNX Runtime's kernels for large nodes are hard to beat.
         """
         target = native_target()
         best: _Candidate | None = None
@@ -126,10 +127,11 @@ class _Trials:
         return best if best is None else self._without_losing_kinds(best)
 
     def _without_losing_kinds(self, best: _Candidate) -> _Candidate:
-        """Measure each kind of group alone, with the candidate's library. Try all kinds together that are faster alone.
+        """Measure each kind of group alone, with the candidate's library.
 
-        Return the faster candidate. Groups are of one kind if their C functions are equal. A candidate with one kind or too
-        many kinds is returned unchanged. Kinds for whose measurement no time is left count as faster.
+        Then measure one model with all kinds that are not slower alone. Return the faster of this model and the given
+        candidate. Two groups are of one kind if their C functions are equal. If the candidate has one kind or too many kinds,
+        the candidate is returned unchanged. A kind that is not measured, for lack of time, counts as not slower.
         """
         kinds: dict[str, list[Group]] = {}
         for group in best.groups:
@@ -145,9 +147,10 @@ class _Trials:
         return _faster(best, self.measured(best.model, gaining)) or best if losing and gaining else best
 
     def measured(self, model: Model, groups: tuple[Group, ...], within: _Candidate | None = None) -> _Candidate | None:
-        """Return the model with kernels for the groups, with its gain over `base`, or None if it cannot be compiled or run.
+        """Return the model with kernels for the groups, and its gain over `base`.
 
-        If `within` is given, its library is used, which has kernels for these groups and others.
+        Return None if the model cannot be compiled or run. If `within` is given, its library is used, because this library
+        contains kernels for the groups.
         """
         scratch = self.prepared.scratch
         try:
@@ -170,7 +173,7 @@ def _faster(best: _Candidate | None, found: _Candidate | None) -> _Candidate | N
 
 
 def _judge(prepared: PreparedModel, library: Path) -> CandidateJudge:
-    """Return the judge with the library in its sessions. Calls of kernels that the original has already are inlined."""
+    """Return a judge whose sessions use the library. If the original already calls kernels, these calls are inlined."""
     judge = replace(prepared.candidate_judge, device=replace(prepared.device, libraries=(str(library),)))
     called = any(is_kernel_domain(domain) for domain, _, _ in prepared.loaded.model.functions)
     return replace(judge, original=loadable(prepared.start, prepared.scratch)) if called else judge

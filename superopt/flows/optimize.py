@@ -141,31 +141,33 @@ def optimize(
         fix: Fixed values of inputs and fixed sizes of dynamic dimensions, by name, such as `{"sr": 16000}`. The result is right
             only for these values and sizes. The fixed inputs remain inputs of the result. ONNX Runtime raises an error if the
             result is run with a different value or size. A single number fixes all elements of an input.
-        cache: The file for measured times of nodes and for results of searches. By default, it is a file in the user's cache
-            folder. If a complete search finds no faster model, this is recorded in the file, and the model is not searched
+        cache: The file for measured times of nodes and for results of searches. By default, the file is in the user's cache
+            folder. If a complete search finds no faster model, the file records this result, and the model is not searched
             again. Whole models are always compared anew.
         fresh: Measure and search again, and replace entries of the cache.
         no_cache: Neither read the cache nor write to it.
         tune: First measure the model in sessions with different settings (`superopt.runtime.tuning`), and then optimize the
             model for the best settings.
-        ort_config: With `tune`, write the best settings to the metadata of the result, as far as ONNX Runtime can read them
-            from a model (`superopt.model.session_metadata`). The settings are written even if no faster model was found.
+        ort_config: With `tune`, write the best settings to the metadata of the result. ONNX Runtime can read only some of these
+            settings from a model (`superopt.model.session_metadata`). The settings are written even if no faster model was
+            found.
         tolerance: The largest rounding error of the result, as a multiple of the original's rounding error. Rounding errors are
             differences from a run in float64. With a larger tolerance, less accurate algorithms are allowed.
         growth: The largest growth of the weights, as a share of their size. By default, weights may grow by 3 times their size
             but at most by 256 MiB. Weights of more than 512 MiB may grow by half their size. In all cases, 1 MiB is added.
-        moves: The kinds of rewrites that the search may use, from `MOVES`. If there are none, the model is not rewritten.
+        moves: The kinds of rewrites that the search may use, from `MOVES`. If `moves` is empty, the model is not rewritten.
         fp: The floating-point mode: "precise", "relaxed" or "fast" (docs/floating-point.md).
-        rules: Files and folders with rules of your own, which `superopt rules add` proved (docs/rules.md). They are used in
-            addition to superopt's rules.
+        rules: Files and folders with rules of your own, which `superopt rules add` proved (docs/rules.md). These rules are used
+            in addition to superopt's rules.
         device_profile: A file in which `superopt profile` described another device. The model is optimized for this device, and
             times are predicted instead of measured. A model is returned as faster only if the predicted gain is larger than the
             error of the predictions.
         allow_contrib: Allow operators that only ONNX Runtime has (docs/contrib.md).
-        kernels: Compile islands of the model to kernels where this measures faster (docs/kernels.md). The result has a library,
-            and its model has the same nodes in functions, for sessions without the library. Requires a C compiler.
-        opset: The opset of a rewritten model. It must not be older than the opset of the given model. The rewritten model may
-            contain all operators of this opset. If the given model is returned, its opset does not change.
+        kernels: Compile islands of the model to kernels if measurements show that the kernels are faster (docs/kernels.md). The
+            result has a library of kernels. The result's model also contains the nodes of the islands, in functions, for
+            sessions without the library. Requires a C compiler.
+        opset: The opset of a rewritten model. This opset must not be older than the opset of the given model. The rewritten
+            model may contain all operators of this opset. If the given model is returned, its opset does not change.
         metadata: Write the version of superopt, the content digest of the original, the floating-point mode, and the counts of
             rules and rewrites to the metadata of a rewritten model.
         stop: An event that another thread or a signal handler may set to end the search. The best candidate so far is then
@@ -410,7 +412,7 @@ def ratio_in_context(prepared: PreparedModel) -> Callable[[Model, Model], tuple[
 
 
 def relower_prepared_islands(prepared: PreparedModel, rules: list[Rule], clock: Clock) -> tuple[Gain, ...]:
-    """Write the nodes of all islands anew, without applying rules, and return the result if a benchmark finds it promising.
+    """Write the nodes of all islands anew, without applying rules, and return the result if a benchmark suggests a gain.
 
     Islands are the regions that a search can rewrite. ONNX Runtime may fuse the new nodes better than the exporter's nodes. The
     result is empty if the new nodes are not promising, if the model is too large to be in memory twice, or if its sessions take
@@ -620,8 +622,8 @@ class RunExplanation:
 def explain(prepared: PreparedModel, facts: RunFacts) -> RunExplanation:
     """Return an explanation: reasons for the result, hints for the user, times by operator, nodes that cannot be rewritten.
 
-    The nodes of the model are timed briefly. They are not timed after a request to stop. They are also not timed if a faster
-    model was found and sessions take long to open.
+    The nodes of the model are timed briefly. The nodes are not timed after a request to stop. The nodes are also not timed if a
+    faster model was found and sessions take long to open.
     """
     if prepared.first.refused or prepared.failed:
         hint = "--input FILE runs the model on your own inputs" if prepared.first.refused else ""

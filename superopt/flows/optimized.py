@@ -31,7 +31,7 @@ class KernelLibrary:
     Attributes:
         source: The C source.
         content: The bytes of the compiled library.
-        use: What the report says about the library.
+        use: The report's entry about the library.
     """
 
     source: str
@@ -39,7 +39,7 @@ class KernelLibrary:
     use: KernelUse
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the library beside the model at `path`, and its C source beside it.
+        """Write the library to the folder of the model at `path`, and write the C source of the library to the same folder.
 
         Raises:
             TargetError: A file cannot be written.
@@ -136,7 +136,8 @@ class Optimized(Generic[M_co]):
 
         Tensors go into the data file `<stem>-<digest>.data` beside `path` if some tensors were external, or if all tensors
         together are too large for one file. A library of kernels goes into `<stem>.kernels.so`, and its source into
-        `<stem>.kernels.c`. For programs that read the files, both files change in one step (docs/files.md).
+        `<stem>.kernels.c`. For programs that read the files, the model file and the data file change in one step
+        (docs/files.md).
 
         Raises:
             TargetError: A file cannot be written. If a path is not writable, existing files are not changed.
@@ -187,8 +188,8 @@ def model_in_given_form(
 ) -> tuple[Model | ModelProto | bytes | ExportedProgram, Path | None]:
     """Return the model in the type of `given`, and a file that contains exactly this model.
 
-    `given` is the model that the caller passed. If it is a path or an open file, the returned model is an `onnx_ir.Model`. The
-    returned file is None if no file contains exactly this model.
+    `given` is the model that the caller passed. If `given` is a path or an open file, the returned model is an `onnx_ir.Model`.
+    The returned file is None if no file contains exactly this model.
     """
     changed = model is not loaded.model
     if isinstance(given, ModelProto | bytes):

@@ -25,7 +25,7 @@ MOVES = ("rules", "mutants")
 
 
 class Options(TypedDict, total=False):
-    """The keyword arguments of `superopt.optimize`. The docstring of that function describes them."""
+    """The keyword arguments of `superopt.optimize`. The docstring of `superopt.optimize` describes the arguments."""
 
     provider: str
     budget: float | str | None
@@ -55,7 +55,7 @@ class Options(TypedDict, total=False):
 
 
 class ReplayOptions(TypedDict, total=False):
-    """The keyword arguments of `superopt.replay`. The docstring of that function describes them."""
+    """The keyword arguments of `superopt.replay`. The docstring of `superopt.replay` describes the arguments."""
 
     provider: str
     threads: int | None

@@ -46,10 +46,10 @@ from superopt.search.selection import weight_budget
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """A loaded model with the inputs and sizes for which it is optimized.
+    """A loaded model with the inputs and sizes for which the model is optimized.
 
     Attributes:
-        loaded: The model as the caller gave it.
+        loaded: The model that the caller gave.
         original: The same model in the form that ONNX Runtime loads.
         given: The examples that the user gave, and the fixed inputs.
         fixed: The fixed inputs and sizes.
@@ -68,7 +68,7 @@ class Request:
 def read_request(
     model: Source, settings: OptimizationSettings, inputs: Sequence[Given], fix: Mapping[str, Fixable], scratch: Scratch
 ) -> Request:
-    """Load the model, and read its examples, fixed inputs and sizes. The arguments are those of `optimize`."""
+    """Load the model, and read its examples, fixed inputs and sizes. See `optimize` for the arguments."""
     loaded = load(model)
     if settings.ort_config:
         config_of(loaded.model)
@@ -122,24 +122,24 @@ class PreparedModel:
     """A model that is ready to be searched.
 
     Attributes:
-        loaded: The model as the caller gave it.
+        loaded: The model that the caller gave.
         original: The same model in the form that ONNX Runtime loads.
         source: The source of the inputs.
         settings: The validated arguments of `superopt.optimize`.
         phases: The timer of the run's phases.
         scratch: A temporary folder for large tensors.
-        first: The results of the first run of the model. They contain the reason if the model cannot be optimized.
+        first: The results of the first run of the model. If the model cannot be optimized, these results contain the reason.
         sizings: Sizes of the dynamic dimensions at which the model runs.
         budget: The seconds that the search may take.
         device: The device, with the session settings that tuning found.
         forecaster: The predictor of times on the device of a device profile, or None if times are measured.
         charts: A cache of copies of models for analysis.
-        start: The model that is searched. Its functions are inlined, its inputs and sizes are fixed as requested, branches
-            with known conditions are inlined, it has the requested opset, and its constants are folded.
+        start: The model that is searched. In this model, functions are inlined, inputs and sizes are fixed as requested,
+            branches with known conditions are inlined, the opset is the requested opset, and constants are folded.
         weight_budget: The bytes by which the weights of `start` may grow.
-        runs: How often each control flow body (such as the body of a Loop) runs in one run of the model.
+        runs: The number of times that each control flow body (such as the body of a Loop) runs in one run of the model.
         rules: The stored rules and the user's rules. Empty if no part of the model can be rewritten.
-        islands: The number of islands (the regions that a search can rewrite), and the number of nodes in them.
+        islands: The number of islands (the regions that a search can rewrite), and the number of nodes in all islands.
         assumptions: The assumptions about dynamic dimensions.
         specialization: The fixed inputs and sizes, and the branches that were inlined.
         tuning: The session settings that were tried, if tuning was requested.
@@ -170,7 +170,7 @@ class PreparedModel:
 
     @property
     def candidate_judge(self) -> CandidateJudge:
-        """The judge that checks the results of candidate models against the original, and compares their speed."""
+        """The judge that checks the results of candidate models, and compares the speed of candidate models and original."""
         cache, check, run_bytes = self.settings.cache, self.settings.check, self.first.run_bytes
 
         def progress(share: float) -> None:

@@ -64,7 +64,7 @@ def profile(
         provider: "cpu", "cuda" or "tensorrt".
         threads: The CPU threads of a session.
         shapes: Sizes of the dynamic dimensions, as in `superopt.optimize`.
-        cache: The file of measured times. By default, it is a file in the user's cache folder.
+        cache: The file of measured times. By default, the file is in the user's cache folder.
         merged: Files of device profiles whose times are added to the cache. Times of the measured device are part of the
             result.
         progress: Receives progress reports.

@@ -1,9 +1,9 @@
 """Replay a certificate: apply the rewrites of an optimization to another model with the same graph, without a search.
 
-The other model usually has the same nodes and different weights, because it was trained further. A rewrite is applied where the
-nodes compute the recorded terms, and where the floating-point mode permits each step for the weights of the other model
-(`superopt.search.replay`). The weights of the result are computed from the weights of the other model. The numerical check of
-`superopt.optimize` compares the result with the other model.
+The other model usually has the same nodes and different weights, because the other model was trained further. A rewrite is
+applied where the nodes compute the recorded terms, and where the floating-point mode permits each step for the weights of the
+other model (`superopt.search.replay`). The weights of the result are computed from the weights of the other model. The
+numerical check of `superopt.optimize` compares the result with the other model.
 """
 
 from __future__ import annotations
@@ -126,11 +126,12 @@ def replay(
 
     Nothing is searched, and nothing is timed unless `compare` is set. A recorded rewrite is applied to each segment (a part of
     the model) that computes the recorded terms. A rewrite is left out if a segment computes different terms, for example
-    because a number in the model changed. It is also left out if the floating-point mode does not permit one of its steps for
-    the weights of the given model. If no rewrite can be applied, the result is the given model. The report gives the reasons.
+    because a number in the model changed. A rewrite is also left out if the floating-point mode does not permit one of its
+    steps for the weights of the given model. If no rewrite can be applied, the result is the given model. The report gives the
+    reasons.
 
-    The fixed inputs, sizes, opset and floating-point mode are those of the certificate. The result has the type of the given
-    model. For a path or an open file, the result is an `onnx_ir.Model`.
+    The certificate determines the fixed inputs, the fixed sizes, the opset and the floating-point mode. The result has the type
+    of the given model. For a path or an open file, the result is an `onnx_ir.Model`.
 
     Args:
         certificate: The text of the certificate, or the path of its file as a `pathlib.Path`.
@@ -143,7 +144,7 @@ def replay(
         compare: Compare the speed of the model and of the result.
         seed: The seed of the random inputs.
         rules: Files and folders with rules of your own that the certificate names, as for `superopt.optimize`.
-        cache: The file for results of checks. By default, it is a file in the user's cache folder.
+        cache: The file for results of checks. By default, the file is in the user's cache folder.
         progress: Receives progress reports.
 
     Raises:
@@ -359,13 +360,13 @@ class _Parts:
     def equal_to(self, state: State) -> Segment | None:
         """Find a segment that computes the terms in `state`, mark its nodes as taken, and return the segment.
 
-        Segments with nodes that are already taken are skipped. Returns None if no segment remains. The segments are those into
-        which a search cuts the model.
+        Segments with nodes that are already taken are skipped. Returns None if no segment remains. A search cuts the model into
+        segments in the same way.
         """
         return next((segment for segment in self._every if segment.state == state and self.take(segment)), None)
 
     def take(self, segment: Segment) -> bool:
-        """Mark the nodes of the segment as taken, and return whether none of them was taken before."""
+        """Mark the nodes of the segment as taken, and return True if none of these nodes was taken before."""
         if not self._taken.isdisjoint(segment.island.nodes):
             return False
         self._taken.update(segment.island.nodes)

@@ -77,7 +77,7 @@ def reason_details(*, apart: bool, found: int, taken: int, too_large: int, small
         found: The number of segments for which an improvement was found.
         taken: The number of segments whose improvements are in the reported candidate model.
         too_large: The number of improvements that are not in the candidate model because the weights would grow too much.
-        small: The share of the run time that all improvements save, if it is too small to measure. Otherwise 0.
+        small: The share of the run time that all improvements save, if this share is too small to measure. Otherwise 0.
     """
     sessions = ", both in tuned sessions" if apart else ""
     some = taken < found and not small

@@ -29,12 +29,12 @@ from superopt.runtime.session import Device
 
 @dataclass(frozen=True)
 class OptimizationSettings:
-    """The validated arguments of `superopt.optimize`. The docstring of that function describes the arguments.
+    """The validated arguments of `superopt.optimize`. The docstring of `superopt.optimize` describes the arguments.
 
     Attributes:
         prices: The predicted times of nodes on the device of `device_profile`, or None if times are measured on this machine.
         user_rules: The user's rules in the files and folders `rules`.
-        device: The device on which sessions run. If times are predicted, this is the CPU.
+        device: The device on which sessions run. If times are predicted, the device is the CPU.
 
     Raises:
         CompilerError, ProviderError, RuntimeMissingError, ProfileError, StoreError, ValueError: See `superopt.optimize`.
@@ -91,7 +91,7 @@ class OptimizationSettings:
         if self.kernels and (self.device_profile is not None or self.provider != "cpu"):
             raise ValueError("kernels=True requires the provider cpu and measured times")
         if self.kernels and self.fp == FpMode.PRECISE:
-            raise ValueError("kernels=True requires the mode relaxed or fast: kernels round in other places")
+            raise ValueError("kernels=True requires the mode relaxed or fast, because kernels round in other places")
         if self.kernels:
             compiler()
             native_target()
@@ -121,7 +121,8 @@ class OptimizationSettings:
     def key(self, sizings: Sequence[DimBinding], source: InputSource) -> list[Json]:
         """Return a cache key for results: all settings on which a result depends, the sizes of dynamic dimensions, and inputs.
 
-        The key is for optimizations without tuning and without a device profile. The model and the code are not part of it.
+        The key is for optimizations without tuning and without a device profile. The key does not contain the model and the
+        code.
         """
         allowed = [*self.moves, self.allow_contrib, self.kernels, self.fp, self.opset]
         searching = [self.budget, self.seed, self.tolerance, self.growth, *allowed]

@@ -40,7 +40,7 @@ def verify(
     user_rules: Sequence[str | os.PathLike[str]] = (),
     progress: Listener = ignore_progress,
 ) -> Verification:
-    """Check that the optimized model is equivalent to the original, and return a report of what was checked.
+    """Check that the optimized model is equivalent to the original, and return a report of the checks.
 
     Args:
         original: The path of the original model.
@@ -78,9 +78,9 @@ def verify_certificate(
     examples: Sequence[Feeds] = (),
     progress: Listener = ignore_progress,
 ) -> Verification:
-    """Check that the optimized model is equivalent to the original, and return a report of what was checked.
+    """Check that the optimized model is equivalent to the original, and return a report of the checks.
 
-    `given` is the parsed certificate, and `rules` are the stored rules. The other arguments are those of `verify`.
+    `given` is the parsed certificate, and `rules` are the stored rules. See `verify` for the other arguments.
 
     Raises:
         CertificateError, CheckFailedError, ModelNotFoundError, InvalidModelError, RuntimeMissingError: See `verify`.
@@ -166,7 +166,7 @@ def _require_identity(source: ModelSource, digest: str, which: str) -> None:
 
 
 def _kinds(shown: Sequence[CheckedStep]) -> list[EvidenceKind]:
-    """Group the verified steps by the way in which they were verified: first the proved steps, then the tested steps."""
+    """Group the verified steps by the kind of evidence: first the proved steps, then the tested steps."""
     found: list[EvidenceKind] = []
     for means in StepEvidence:
         same = [one for one in shown if one.means is means]

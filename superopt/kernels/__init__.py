@@ -6,8 +6,8 @@ The package may import `superopt.model` and the packages below it. Read `loops` 
     `loops`: the interpretation of index notation that turns definitions of operators into values over loop indices.
     `schedule`: decides which terms of a kernel get memory, and makes the loop nests that compute these terms.
     `emit`: writes C code for loop nests, with explicit vectors.
-    `groups`: the groups of nodes that can become one kernel each.
-    `install`: replaces groups of nodes by calls of kernels, whose functions contain the nodes.
+    `groups`: the groups of nodes, each of which can become one kernel.
+    `install`: replaces groups of nodes by calls of kernels, and moves the nodes to functions of the model.
     `library`: the source of a library of kernels, and the compiler that builds it.
 
 `prelude.h` and `glue.h` are parts of each library: vector arithmetic, and the registration with ONNX Runtime.

@@ -1,7 +1,7 @@
 """Affine index expressions over loops, with floor division: the positions at which a loop nest reads and writes.
 
-The extents of all loops are numbers, so the range of each expression is known. Comparisons whose result is the same in the
-whole range become True or False, and `(8 * i + j) // 8` becomes `i` if `0 <= j < 8`.
+The extents of all loops are numbers, so the range of each expression is known. A comparison with only one possible result
+becomes True or False, and `(8 * i + j) // 8` becomes `i` if `0 <= j < 8`.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ class LoopIndex:
 
     @property
     def key(self) -> str:
-        """The name: a text that only this loop has in its nest."""
+        """The name of the loop, which is unique in its nest."""
         return self.name
 
     def loops(self) -> frozenset[LoopIndex]:
-        """Return the set of this loop alone."""
+        """Return a set that contains only this loop."""
         return frozenset({self})
 
     def text(self, names: Mapping[LoopIndex, str]) -> str:
-        """Return the index as C text. `names` contains texts for loops whose text is not their name."""
+        """Return the index as C text. `names` maps loops to C texts. The text of any other loop is its name."""
         return names.get(self, self.name)
 
 
 @dataclass(frozen=True)
 class Quotient:
-    """The floor of an expression divided by a positive number."""
+    """The quotient of an expression and a positive integer, rounded down."""
 
     of: IndexExpression
     by: int
@@ -53,7 +53,10 @@ class Quotient:
 
     @property
     def key(self) -> str:
-        """A text that is the same for equal quotients only. In a sorted list, it stands behind the keys of loops."""
+        """A text that identifies the quotient: only equal quotients have equal keys.
+
+        Keys of quotients are sorted after keys of loops.
+        """
         return f"~({self.of.key})/{self.by}"
 
     def loops(self) -> frozenset[LoopIndex]:
@@ -71,11 +74,11 @@ Atom: TypeAlias = "LoopIndex | Quotient"
 
 @dataclass(frozen=True, eq=False)
 class IndexExpression:
-    """A sum of a constant integer and of loop indices and quotients, each times an integer.
+    """A constant integer plus loop indices and quotients, each times an integer.
 
-    The class supports `+` and `-`, `*` by an integer, and `//` and `%` by a positive integer. Comparisons by order return a
-    bool or an `IndexCondition`. `==` of two expressions is a bool: whether both have the same terms and the same constant. `==`
-    of an expression and an integer compares the values, as comparisons by order do.
+    The class supports `+` and `-`, `*` by an integer, and `//` and `%` by a positive integer. `<`, `<=`, `>` and `>=` return a
+    bool or an `IndexCondition`. `==` of two expressions returns whether both expressions have the same terms and the same
+    constant. `==` of an expression and an integer compares the values, and returns a bool or an `IndexCondition`.
     """
 
     terms: tuple[tuple[Atom, int], ...] = ()
@@ -91,7 +94,7 @@ class IndexExpression:
 
     @property
     def key(self) -> str:
-        """A text that is the same for equal expressions only."""
+        """A text that identifies the expression: only equal expressions have equal keys."""
         return "+".join([*(f"{n}*{atom.key}" for atom, n in self.terms), str(self.constant)])
 
     @property
@@ -108,7 +111,10 @@ class IndexExpression:
         return frozenset().union(*(atom.loops() for atom, _ in self.terms))
 
     def step(self, loop: LoopIndex) -> int | None:
-        """Return the difference between the values at neighbouring indices of the loop, or None if a quotient depends on it."""
+        """Return the difference between the values at neighbouring indices of the loop.
+
+        Return None if a quotient depends on the loop.
+        """
         if any(isinstance(atom, Quotient) and loop in atom.loops() for atom, _ in self.terms):
             return None
         return next((n for atom, n in self.terms if atom == loop), 0)
@@ -159,7 +165,7 @@ class IndexExpression:
     __rmul__ = __mul__
 
     def __floordiv__(self, by: int) -> IndexExpression:
-        """Return the floor of the quotient by a positive integer. Multiples of the divisor are divided exactly."""
+        """Return the quotient by a positive integer, rounded down. Multiples of the divisor are divided exactly."""
         whole = IndexExpression(tuple((a, n // by) for a, n in self.terms if not n % by), self.constant // by)
         rest = IndexExpression(tuple((a, n) for a, n in self.terms if n % by), self.constant % by)
         low, high = rest.bounds

@@ -1,7 +1,7 @@
 """C code for loop nests, with explicit vectors.
 
-A nest is vectorized along the innermost axis of its result, or along a reduction if the operands are contiguous there. Rows and
-vectors of a product form tiles whose sums stay in registers.
+A nest is vectorized along the innermost axis of its result, or along a reduction along which the operands are contiguous. A
+product is computed in tiles of several rows and vectors, whose sums stay in registers.
 """
 
 from __future__ import annotations
@@ -36,11 +36,12 @@ class Target:
 
 
 def functions_of(program: KernelProgram, name: str, target: Target, shared_work: float = KERNELS.min_shared_work) -> str:
-    """Return a C function `name(in, out, scratch, workers)` that runs the program's nests, and the functions that it calls.
+    """Return C code: the function `name(in, out, scratch, workers)`, which runs the program's nests, and its helper functions.
 
-    `in` has a pointer to each input and then to each weight, and `out` has a pointer to each output. `scratch` points to
-    memory for the number of elements that `scratch_offsets` returns. No two of these memories may overlap. The workers share
-    nests with at least twice the work `shared_work`, in additions: each of them runs iterations with this work.
+    `in` contains pointers to the inputs and then to the weights, and `out` contains pointers to the outputs. `scratch` points
+    to memory for the number of elements that `scratch_offsets` returns. No two of these memories may overlap. The workers share
+    a nest if its work, in additions, is at least twice `shared_work`. Each worker takes iterations with about the work
+    `shared_work` at a time.
     """
     code = _Code(target)
     pointers = _pointers(program)
@@ -88,9 +89,9 @@ ALIGNMENT = 16
 
 
 def scratch_offsets(program: KernelProgram) -> tuple[dict[Buffer, int], int]:
-    """Return the offset of each scratch buffer, and the number of elements of the memory for all of them.
+    """Return the offset of each scratch buffer, and the number of elements that all scratch buffers together need.
 
-    Two buffers may share memory if the last part that uses one of them runs before the first part that writes the other.
+    Two buffers may share memory if the last use of one buffer comes before the first write to the other buffer.
     """
     last = {b: i for i, part in enumerate(program.parts) for nest in part.nests for b in (*nest.reads, nest.target)}
     placed: dict[Buffer, tuple[int, int, int]] = {}
@@ -118,7 +119,7 @@ class _Share:
 
 
 def _share(nest: Nest, target: Target, least: float) -> _Share | None:
-    """Return how threads share the nest, or None if it has less than twice the work `least`, in additions."""
+    """Return how threads share the nest, or None if the work of the nest, in additions, is less than twice `least`."""
     reductions = _reductions(nest.value)
     lanes = _lanes(nest, reductions, target)
     if lanes is not None and lanes in nest.loops:
@@ -167,12 +168,12 @@ class _Code:
 
 @dataclass(frozen=True)
 class _Scope:
-    """Where a value is computed.
+    """The place in the code where a value is computed.
 
     Attributes:
         names: The C texts of loop indices. The text of any other loop index is its name.
         lanes: The loop whose next `count` indices are the lanes of a vector, or None for a scalar.
-        count: The number of lanes that are used. The other lanes of a vector have no meaning.
+        count: The number of lanes that are used. The remaining lanes of the vector have no meaning.
         known: The C texts of the values that the code has already computed, by the ids of the values.
     """
 
@@ -182,7 +183,7 @@ class _Scope:
     known: dict[int, str]
 
     def inside(self, names: Mapping[LoopIndex, str] = MappingProxyType({})) -> _Scope:
-        """Return a scope within this scope, with more texts of loop indices."""
+        """Return a scope within this scope, with additional texts of loop indices."""
         return replace(self, names={**self.names, **names}, known=dict(self.known))
 
     def scalar(self, lane: str) -> _Scope:
@@ -198,7 +199,7 @@ def is_vectorized(nest: Nest, target: Target) -> bool:
 
 
 def _emit_nest(code: _Code, nest: Nest, pointers: Mapping[Buffer, str], shared: LoopIndex | None = None) -> None:
-    """Emit the nest. Of the loop `shared`, only the iterations from `begin` to `end` run.
+    """Emit the nest. The code runs only the iterations from `begin` to `end` of the loop `shared`.
 
     The block of a nest declares the pointers that the nest uses, because buffers of different nests may share memory.
     """
@@ -215,7 +216,7 @@ def _emit_nest(code: _Code, nest: Nest, pointers: Mapping[Buffer, str], shared: 
 
 
 def _emit_invariants(code: _Code, value: Value) -> None:
-    """Emit the values that depend on no loop, such as square roots of constants, so that loops do not compute them again."""
+    """Emit values that depend on no loop, such as square roots of constants, so that no loop computes these values again."""
     code.invariants.clear()
     fixed = [v for v in value.within() if v.args and not v.loops and not any(a.is_reduction for a in v.within())]
     for one in fixed:
@@ -240,7 +241,7 @@ def _reductions(value: Value) -> list[Value]:
 
 
 def _flat(reduction: Value) -> tuple[list[LoopIndex], Value]:
-    """Return the loops of directly nested reductions of one kind, the outermost first, and the value that they reduce."""
+    """Return the loops of directly nested reductions of one kind, the outermost first, and the value that the loops reduce."""
     loops, body = [reduction.data], reduction.args[0]
     while body.kind == reduction.kind:
         loops.append(body.data)
@@ -275,7 +276,7 @@ def _lanes(nest: Nest, reductions: Sequence[Value], target: Target) -> LoopIndex
 
 
 def _is_direct(value: Value, loop: LoopIndex) -> bool:
-    """Return whether the value has no reduction, and its vectors along the loop can be computed without gathering elements."""
+    """Return whether the value contains no reduction, and its vectors along the loop need no gathering of elements."""
     for v in value.within():
         if v.kind == "read" and (v.data[1].step(loop) not in (0, 1) or (v.data[0].bits and loop in v.loops)):
             return False
@@ -302,7 +303,10 @@ def _head(loop: LoopIndex, begin: object, end: object, step: int) -> str:
 
 
 def _span_head(loop: LoopIndex, begin: int, end: int, step: int, *, whole: bool, shared: bool) -> str:
-    """Return the head of a loop over whole tiles, or over the rest. The last thread of a shared loop runs the rest."""
+    """Return the head of a loop over the whole tiles, or of a loop over the remaining positions.
+
+    In a shared loop, the last thread computes the remaining positions.
+    """
     if not shared:
         return _head(loop, begin, end, step)
     if whole:
@@ -319,8 +323,8 @@ class _Tiles:
         row: The loop over the rows of a tile, or None if a tile has one row.
         rows: The number of rows of a tile.
         vectors: The number of vectors of a row.
-        turned: Values that are read along the rows, where their elements are neighbours. Each of their tiles is transposed in
-            registers.
+        turned: Values whose neighbouring elements belong to neighbouring rows. A tile of such a value is read in this
+            direction, and is then transposed in registers.
     """
 
     outer: tuple[LoopIndex, ...]
@@ -364,7 +368,7 @@ def _emit_tiles(code: _Code, nest: Nest, reductions: Sequence[Value], lanes: Loo
 
 
 def _row_loop(outer: Sequence[LoopIndex], reductions: Sequence[Value], lanes: LoopIndex) -> LoopIndex | None:
-    """Return a loop whose iterations can share reads of vectors, so that several of them form a tile."""
+    """Return a loop whose iterations can share reads of vectors, so that several iterations form a tile."""
     for loop in reversed(outer):
         if loop.extent > 1 and len(reductions) == 1:
             reads = [v.data[1].loops() for v in reductions[0].within() if v.kind == "read"]
@@ -384,9 +388,9 @@ def _divisor(extent: int, most: int) -> int:
 
 
 def _parts(extent: int, step: int, *, overlap: bool) -> Iterator[tuple[int, int, int]]:
-    """Yield the first index, the end and the step of the loop over whole tiles, and of the rest.
+    """Yield the first index, the end and the step of a loop over the whole tiles, and of a loop over the remaining positions.
 
-    With `overlap`, the rest is a whole tile that overlaps the tile before it.
+    If `overlap` is True, the second loop runs over one whole tile that overlaps the tile before it.
     """
     whole = extent // step * step
     if whole:
@@ -398,8 +402,8 @@ def _parts(extent: int, step: int, *, overlap: bool) -> Iterator[tuple[int, int,
 def _columns(extent: int, vectors: int, w: int) -> Iterator[tuple[int, int, int, int]]:
     """Yield the start and the end of a loop over tiles, the number of vectors of a tile, and the number of lanes that are used.
 
-    The first loop is over the tiles of `vectors` vectors, and the second loop has a last, narrower tile. This tile may overlap
-    the tile before it, so that its vectors are whole.
+    The first loop is over tiles of `vectors` vectors, and the second loop is over one last, narrower tile. The last tile may
+    overlap the tile before it, so that the last tile contains only whole vectors.
     """
     if extent < w:
         yield 0, 1, 1, extent
@@ -413,7 +417,7 @@ def _columns(extent: int, vectors: int, w: int) -> Iterator[tuple[int, int, int,
 
 
 def _always_computed(value: Value) -> Iterator[Value]:
-    """Yield the distinct parts of the value that are computed everywhere: no branches of choices, and no rows of tables."""
+    """Yield the distinct parts of the value that every iteration computes, without branches of choices and rows of tables."""
     seen: set[int] = set()
     stack = [value]
     while stack:
@@ -426,7 +430,7 @@ def _always_computed(value: Value) -> Iterator[Value]:
 
 
 def _is_turned(value: Value, row: LoopIndex, lanes: LoopIndex, w: int) -> bool:
-    """Return whether neighbouring indices of `row` read neighbouring elements, and those of `lanes` read others."""
+    """Return whether neighbouring indices of `row` read neighbouring elements, and neighbouring indices of `lanes` do not."""
     if value.kind != "read" or value.data[0].bits or min(row.extent, lanes.extent) < w:
         return False
     return value.data[1].step(row) == 1 and value.data[1].step(lanes) not in (None, 0, 1)
@@ -497,7 +501,10 @@ def _emit_tile(
 def _emit_elements(
     code: _Code, nest: Nest, reductions: Sequence[Value], lanes: LoopIndex | None, shared: LoopIndex | None
 ) -> None:
-    """Emit a nest that computes one element at a time. The lanes of its vectors, if any, are positions along a reduction."""
+    """Emit a nest that computes one element at a time.
+
+    If the nest uses vectors, their lanes are positions along a reduction.
+    """
     w = code.target.lanes
     with _loops(code, nest.loops, shared):
         scope = _Scope({}, None, 1, {})
@@ -584,7 +591,7 @@ def _vector(code: _Code, value: Value, scope: _Scope, shared: dict[object, str] 
 def _combined(code: _Code, kind: str, so_far: str, value: Value, scope: _Scope, shared: dict[object, str] | None = None) -> str:
     """Emit code for the value in all lanes, and return the C text of the sum or maximum of `so_far` and the value.
 
-    A product in a sum is rounded together with the sum.
+    A product is added to the sum by a fused multiply-add, which rounds once.
     """
     if kind == "sum" and value.kind == "mul" and id(value) not in scope.known and scope.lanes in value.loops:
         factors = [_vector(code, a, scope, shared) for a in value.args]

@@ -33,14 +33,14 @@ def kernel_program(island: Island, target: Target, most: int) -> KernelProgram:
         UnsupportedError: The generator cannot write a kernel for the island.
     """
     if island.scope != TOP or island.dtype != ir.DataType.FLOAT or island.conditions:
-        raise UnsupportedError("an island in a body, with booleans, or of a type other than float32")
+        raise UnsupportedError("an island is in a control flow body, has booleans, or has a type other than float32")
     if any(x.condition for x in variables(*island.outputs.values())):
-        raise UnsupportedError("an island that reads booleans")
+        raise UnsupportedError("an island reads booleans")
     program = program_of(island.outputs, target.panel)
     if any(not is_vectorized(nest, target) and iterations(nest) > KERNELS.max_scalar_iterations for nest in program.nests):
-        raise UnsupportedError("a long loop nest without vector code")
+        raise UnsupportedError("a long loop nest has no vector code")
     if any(iterations(nest) > most for nest in program.nests):
-        raise UnsupportedError("a loop nest with too many iterations")
+        raise UnsupportedError("a loop nest has too many iterations")
     return program
 
 
@@ -48,8 +48,8 @@ def kernel_groups(chart: Chart, target: Target, most: int) -> Iterator[Group]:
     """Yield the parts of the model's islands that can become kernels, with their loop nests.
 
     A node for which the generator writes no kernel divides its island: the nodes that depend on this node are in later parts.
-    Parts of a single node that is not a recurrence are left out, and so are parts for which the generator writes no kernel as a
-    whole. No nest has more than `most` iterations.
+    A part of a single node is left out unless the node is a recurrence. A part is also left out if the generator cannot write a
+    kernel for the whole part. No nest has more than `most` iterations.
     """
     known: dict[object, bool] = {}
     for island in chart.islands():
@@ -64,7 +64,10 @@ def kernel_groups(chart: Chart, target: Target, most: int) -> Iterator[Group]:
 
 
 def _parts(chart: Chart, island: Island, target: Target, most: int, known: dict[object, bool]) -> Mapping[int, list[ir.Node]]:
-    """Return the nodes with kernels by level. A level is one higher after each node without a kernel on a path."""
+    """Return the nodes with kernels, grouped by level.
+
+    Along a path, the level increases by 1 at a node without a kernel that follows a node with a kernel.
+    """
     levels: dict[ir.Node, int] = {}
     taken: dict[ir.Node, bool] = {}
     parts: dict[int, list[ir.Node]] = {}

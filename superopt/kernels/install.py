@@ -1,6 +1,7 @@
 """Islands as single nodes: the nodes of an island move to a function of the model, and one node calls the function.
 
-ONNX Runtime runs the kernel if its library is registered in the session, and the nodes of the function otherwise.
+If the library of the kernels is registered in the session, ONNX Runtime runs the kernel. Otherwise, ONNX Runtime runs the nodes
+of the function.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def with_kernels(model: Model, groups: Sequence[Group], target: Target, within: 
     """Return a copy of the model in which each group is one node, and the source of the library with the kernels.
 
     The nodes of the groups must not overlap. `target` describes the vectors of the processor. If `within` is given, its library
-    is used, which has kernels for these groups and others.
+    is used, because this library contains kernels for the groups.
     """
     changed = model.clone()
     values = {v.name: v for node in changed.graph for v in node.outputs if v.name}
@@ -85,8 +86,8 @@ class _Call:
         name: The name of the operator.
         nodes: The nodes of the island, in the model that is changed.
         inputs: The values that the kernel reads.
-        unused: The values that the nodes of the function read and the kernel does not.
-        outputs: The values that the island computes for others.
+        unused: The values that the nodes of the function read, but that the kernel does not read.
+        outputs: The values of the island that are used outside the island.
     """
 
     name: str
@@ -112,7 +113,7 @@ class _Call:
         return cls(name, nodes, tuple(inputs), unused, tuple(values[x] for x in island.outputs))
 
     def insert(self, model: Model, domain: str, values: dict[str, ir.Value]) -> None:
-        """Replace the nodes in the model, and add the function with these nodes."""
+        """Replace the nodes in the model by a call of a function, and add the function, which contains the nodes."""
         given = dict.fromkeys((*self.inputs, *self.unused))
         formal: dict[ir.Value | None, ir.Value | None] = {v: ir.Value(name=v.name, shape=v.shape, type=v.type) for v in given}
         formal[None] = None
@@ -149,7 +150,7 @@ def _weights(terms: Mapping[Term, object], values: Mapping[str, ir.Value]) -> di
 
 
 def _new_name(name: str, values: Mapping[str, ir.Value]) -> str:
-    """Return the name, or the name with a number behind if a value of the model has it."""
+    """Return the name. If a value of the model already has this name, a number is appended."""
     names = itertools.chain([name], (f"{name}.{i}" for i in itertools.count(1)))
     return next(one for one in names if one not in values)
 

@@ -1,4 +1,4 @@
-"""Shared libraries of kernels: their C source, and the compiler that builds them."""
+"""Shared libraries of kernels: the C source of a library, and the compiler that builds the library."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class LibraryKernel:
     Attributes:
         name: The name of the operator.
         program: The loop nests.
-        unused: The number of inputs after the weights, which only the function in the file reads.
+        unused: The number of further inputs, which come after the weights. Only the nodes in the model file read these inputs.
     """
 
     name: str
@@ -99,7 +99,7 @@ def compiler() -> tuple[str, ...]:
     """Return the command of a C compiler: the command in the environment variable `CC`, gcc, clang, or the package ziglang.
 
     Raises:
-        CompilerError: None of these is installed.
+        CompilerError: None of these compilers is installed.
     """
     if given := tuple(shlex.split(os.environ.get("CC", ""))):
         return given
@@ -130,12 +130,12 @@ def target_of(source: str) -> Target:
     """
     found = re.search(r"^#define W (\d+)$", source, re.MULTILINE)
     if found is None or int(found[1]) not in TARGETS:
-        raise ValueError("the number of lanes is missing")
+        raise ValueError("the source does not state the number of lanes")
     return TARGETS[int(found[1])]
 
 
 def flags_of(target: Target) -> tuple[str, ...]:
-    """Return the compiler's flags for a library for processors with these vectors."""
+    """Return the compiler's flags for a library that runs on processors with these vectors."""
     level = LEVELS.get(target.lanes, "")
     name = level.replace("-", "_") if compiler() == ZIG else level
     return (*FLAGS, f"-march={name}", "-mprefer-vector-width=512") if level else FLAGS

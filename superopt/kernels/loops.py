@@ -27,8 +27,8 @@ Position: TypeAlias = "IndexExpression | int"
 class UnsupportedError(ShapeError):
     """There is no kernel for an island.
 
-    Possible reasons are an operator, an element type or a size for which the generator cannot write code, such as a
-    recurrence. Other reasons are a loop nest that exceeds a limit, and C code that fails to compile.
+    Possible reasons are an operator, an element type or a size for which the generator cannot write code. Other reasons are a
+    loop nest that exceeds a limit, and C code that fails to compile.
     """
 
 
@@ -39,7 +39,7 @@ class Buffer:
     Attributes:
         name: The name in the code.
         shape: The extents.
-        bits: The width of the elements if they are integers (indices along an axis), or 0 for float32 numbers.
+        bits: The width of the elements if the elements are integers (indices along an axis), or 0 for float32 numbers.
     """
 
     name: str
@@ -67,8 +67,9 @@ class Value:
         data: For `read`, the buffer and the offset of the element. For `number`, the number. For `index`, the expression. For
             `select`, the condition. For `sum`, `max`, `lookup` and `picked`, the loop. For `divided`, the reciprocal of the
             divisor. For any other function, None.
-        args: For `select`, the values if the condition is true and if it is false. For `sum` and `max`, the reduced value. For
-            `lookup` and `picked`, the position along the loop, and the value at this position. For a function, its arguments.
+        args: For `select`, the value for a true condition, and the value for a false condition. For `sum` and `max`, the
+            reduced value. For `lookup` and `picked`, the position along the loop, and the value at this position. For a
+            function, its arguments.
         loops: The loops on whose indices the value depends.
         table: A mapping from the parts of a value to the value, for all values of one trace. `made` adds new values.
     """
@@ -129,9 +130,9 @@ def made(table: dict[object, Value], kind: str, data: Any, *args: Value) -> Valu
 
     The term for the smaller of two values, which index notation writes with `larger`, becomes the function `smaller`. A power
     with a small whole exponent becomes a product. A product with a reciprocal becomes the function `quotient`, because the
-    reciprocal of a tiny number overflows. If the reciprocal depends on fewer loops, it remains a factor, so that inner loops do
-    not compute it again. A product with the reciprocal of a constant becomes the function `divided`, because the reciprocal is
-    rounded.
+    reciprocal of a tiny number overflows. If the reciprocal depends on fewer loops, the reciprocal remains a factor, so that
+    inner loops do not compute it again. A product with the reciprocal of a constant becomes the function `divided`, because the
+    reciprocal is rounded.
     """
     if kind == "power" and args[1].kind == "number" and args[1].data in PRODUCTS:
         power = args[0]
@@ -154,7 +155,10 @@ def made(table: dict[object, Value], kind: str, data: Any, *args: Value) -> Valu
 
 
 def _quotient(a: Value, b: Value) -> tuple[Value, Value] | None:
-    """Return the dividend and the divisor of a product with a reciprocal that depends on all loops of the product, or None."""
+    """Return the dividend and the divisor of a product with a reciprocal.
+
+    Return None if no factor is a reciprocal that depends on all loops of the product.
+    """
     for factor, other in ((b, a), (a, b)):
         if factor.kind == "reciprocal" and factor.loops >= other.loops:
             return other, factor.args[0]
@@ -162,7 +166,10 @@ def _quotient(a: Value, b: Value) -> tuple[Value, Value] | None:
 
 
 def _smaller(kind: str, args: tuple[Value, ...]) -> tuple[Value, ...] | None:
-    """Return `a` and `b` if the parts are those of 0 - larger(0 - a, 0 - b), as `index.smaller` writes it, or None."""
+    """Return `a` and `b` if the value is 0 - larger(0 - a, 0 - b), otherwise None.
+
+    The function `index.smaller` writes this form.
+    """
     if kind == "sub" and _is_zero(args[0]) and args[1].kind == "larger":
         parts = args[1].args
         if all(p.kind == "sub" and _is_zero(p.args[0]) for p in parts):
@@ -224,7 +231,7 @@ class Tracing:
             raise UnsupportedError(message)
 
     def total(self, extent: Extent, body: Callable[[Position], Value]) -> Value:
-        """Return the sum of the body over a new loop, or a lookup if the sum is written as one."""
+        """Return the sum of the body over a new loop. If the sum has the form of a lookup, return the lookup instead."""
         return self._reduced("sum", extent, body)
 
     def maximum(self, extent: Extent, body: Callable[[Position], Value]) -> Value:
@@ -248,7 +255,7 @@ class Tracing:
         """Return the body at a computed index. Raise `UnsupportedError` if float32 cannot represent all indices."""
         loop = self.loop(_integer(extent))
         if loop.extent > LARGEST_INDEX:
-            raise UnsupportedError("a lookup in a table with too many rows")
+            raise UnsupportedError("the table of a lookup has too many rows")
         return made(self.table, "picked", loop, value, body(index(loop)))
 
     def call(self, function: str, *arguments: Value) -> Value:
@@ -260,12 +267,12 @@ class Tracing:
         if isinstance(value, IndexExpression):
             return made(self.table, "index", value)
         if not isinstance(value, int | float | Fraction):
-            raise UnsupportedError("a number that depends on sizes")
+            raise UnsupportedError("a number depends on sizes")
         return made(self.table, "number", value if isinstance(value, Fraction) else float(value))
 
     def entry(self, matrix: Callable[[], Any], row: Position, column: Position) -> Value:
         """Raise `UnsupportedError`: the generator has no code for constant matrices."""
-        raise UnsupportedError("an entry of a constant matrix")
+        raise UnsupportedError("the generator has no code for constant matrices")
 
     def lowest(self) -> Value:
         """Return minus infinity, the maximum of no values."""
@@ -274,7 +281,7 @@ class Tracing:
 
 def _integer(extent: Extent) -> int:
     if not isinstance(extent, int):
-        raise UnsupportedError("a size that is not known")
+        raise UnsupportedError("a size is not known")
     return extent
 
 

@@ -3,8 +3,8 @@
 A term without memory is computed anew wherever it is read. The outputs of an island always have memory. Some terms are computed
 by a reduction, such as a sum over an axis. Such a term gets no memory if only one term reads it, and if this reader reads each
 element once, row by row, and has no reduction of its own. In all other cases, a term with a reduction gets memory. A term
-without a reduction gets memory if one of its elements is costly, or if its elements are read so often that it costs too much to
-compute them anew for each read.
+without a reduction gets memory if one of its elements is costly, or if computing its elements anew for each read costs too
+much.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class KernelProgram:
 
     Attributes:
         inputs: The buffers of the island's inputs, by variable name.
-        weights: The buffers of weights, by the constant terms that compute them.
+        weights: The buffers of weights, by the constant terms that compute the weights.
         outputs: The buffers of the outputs, by name.
         scratch: The buffers of all other terms with memory.
-        parts: The loop nests and the repeated nests of recurrences, in an order in which they can run.
+        parts: The loop nests and the repeated nests of recurrences, in the order in which the nests run.
     """
 
     inputs: Mapping[str, Buffer]
@@ -60,7 +60,7 @@ class KernelProgram:
 
     @property
     def nests(self) -> Iterator[Nest]:
-        """The loop nests, also those that are repeated."""
+        """All loop nests, including nests that are repeated."""
         for part in self.parts:
             yield from part.nests
 
@@ -69,15 +69,15 @@ def program_of(outputs: Mapping[str, Term], panel: int) -> KernelProgram:
     """Return loop nests that compute the terms. `panel` is the number of columns of a product that one tile computes.
 
     Raises:
-        UnsupportedError: The generator cannot write code for an operator, or a size is not known. Or an output is an input, a
-            weight or the same term as another output.
+        UnsupportedError: The generator cannot write code for an operator, or a size is not known. Or an output is an input or a
+            weight, or two outputs are the same term.
     """
     done: dict[Term, Term] = {}
     roots = tuple(expanded(root, done) for root in outputs.values())
     if any(not isinstance(n, int) for t in subterms(*roots) for n in t.shape):
-        raise UnsupportedError("a size that is not known")
+        raise UnsupportedError("a size is not known")
     if any(root.constant or root.is_variable for root in roots) or len(set(roots)) < len(roots):
-        raise UnsupportedError("an output that is an input, a weight or another output")
+        raise UnsupportedError("an output is also an input, a weight or another output")
     try:
         return _Scheduling(dict(zip(outputs, roots, strict=True)), panel, {}, [], {}).program()
     except UnsupportedError:
@@ -93,7 +93,7 @@ def expanded(root: Term, done: dict[Term, Term]) -> Term:
 
     Args:
         root: The term.
-        done: The terms that have already been expanded, with their results. New results are added.
+        done: A mapping from terms that have already been expanded to the results. New results are added.
     """
     for term in subterms(root):
         if term in done:
@@ -128,7 +128,7 @@ def _definition(term: Term) -> Term | None:
 
 
 def _padded_first(term: Term) -> Term | None:
-    """Return a convolution with padding as a convolution of a padded image, whose loops need no conditions, or None."""
+    """Return a convolution with padding as a convolution of a padded image, or None for any other term."""
     if term.op not in CONVOLUTIONS or not any(pads := term.integers("pads")):
         return None
     image, *others = term.args
@@ -140,12 +140,12 @@ def _padded_first(term: Term) -> Term | None:
 
 @dataclass(frozen=True)
 class _Reading:
-    """How an operator reads its operands.
+    """The way in which an operator reads its operands.
 
     Attributes:
         iterations: The number of iterations of the operator's loops.
-        reduces: Whether the operator reduces.
-        in_rows: For each operand, whether each of its elements is read once, in rows of neighbouring elements that become
+        reduces: Whether the operator contains a reduction.
+        in_rows: For each operand, whether each element is read once, and whether neighbouring elements of a row become
             neighbours in the result.
     """
 
@@ -185,7 +185,7 @@ class _Scheduling:
     def _terms(self) -> list[Term]:
         """Return the terms that nests compute, arguments first, and add the weights to `weights`.
 
-        A term of weights becomes a weight itself if it is not larger than its largest argument.
+        A term that depends only on weights becomes a weight itself, unless the term is larger than its largest argument.
         """
         folded = set[Term]()
         for term in subterms(*self.outputs.values()):
@@ -201,7 +201,7 @@ class _Scheduling:
         return [t for t in found if not t.is_variable and t not in self.stored]
 
     def program(self) -> KernelProgram:
-        """Return the nests, in the order of the terms that they compute, and the buffers that they read and write."""
+        """Return the nests, in the order of their terms, and the buffers that the nests read and write."""
         found = [t for t in subterms(*self.outputs.values()) if t.is_variable and not t.constant]
         inputs = {t.name: Buffer(f"x{i}", t.sizes, t.position) for i, t in enumerate(found)}
         self.stored |= {t: _stored(inputs[t.name]) for t in found}
@@ -212,7 +212,10 @@ class _Scheduling:
         return KernelProgram(inputs, weights, outputs, tuple(self.scratch), parts)
 
     def parts(self, targets: Mapping[Term, Buffer]) -> tuple[Nest | Steps, ...]:
-        """Return the nests that compute all terms with memory. `targets` has the buffers of the outputs, by their terms."""
+        """Return the nests that compute all terms with memory.
+
+        `targets` maps the terms of the outputs to the buffers of the outputs.
+        """
         parts: list[Nest | Steps] = []
         for term in self.terms:
             if term in self.stored:
@@ -248,7 +251,7 @@ class _Scheduling:
                 yield self._nest(targets[same], functools.partial(self._value_at, same))
 
     def _steps(self, recurrence: Recurrence, operands: Sequence[Term], kept: Sequence[Buffer]) -> Iterator[Nest | Steps]:
-        """Yield the parts that compute the states of a recurrence after each step. `kept` has a buffer for each state."""
+        """Yield the parts that compute the states of a recurrence after each step. `kept` contains a buffer for each state."""
         sequence, initial = operands[0], operands[-len(kept) :]
         element = variable("x", sequence.sizes[1:])
         states = [variable(name, state.sizes) for name, state in zip(recurrence.states, initial, strict=True)]
@@ -257,7 +260,7 @@ class _Scheduling:
         done: dict[Term, Term] = {}
         after = [expanded(root, done) for root in recurrence.after(given)]
         if any(root.is_variable for root in after) or len({*after}) < len(after):
-            raise UnsupportedError(f"a state of {recurrence.every} that is an operand or another state")
+            raise UnsupportedError(f"a state of {recurrence.every} after a step is also an operand or another state")
         free = {t for t in subterms(*after) if not t.is_variable and not {*states} & {*variables(t)}}
         inner = [a for t in subterms(*after) if t not in free for a in t.args if a in free]
         whole = _Scheduling({}, self.panel, self.weights, self.scratch, pieces)
@@ -289,7 +292,10 @@ class _Scheduling:
             before = [_element(_stored(buffer), index(loop)) for buffer in kept]
 
     def _pieces(self, recurrence: Recurrence, operands: Sequence[Term], state: tuple[int, ...]) -> dict[Term, Source]:
-        """Return the parts of a recurrence's weights and biases as variables of the step, with the tensors that they read."""
+        """Return a mapping from variables of the step to tensors.
+
+        Each variable stands for a part of the recurrence's weights or biases.
+        """
         found: dict[Term, Source] = {}
         for names, operand in zip(recurrence.parts.values(), operands, strict=True):
             for place, name in enumerate(names):
@@ -326,7 +332,8 @@ class _Scheduling:
     def _nest(self, target: Buffer, definition: Definition) -> Nest:
         """Return the nest that computes the elements of the buffer by this definition.
 
-        Its loops are chosen so that offsets have few quotients: neighbouring axes may share a loop, and a loop may be split.
+        The loops of the nest are chosen so that offsets have few quotients: neighbouring axes may share a loop, and a loop may
+        be split.
         """
         extents = [n for n in target.shape if n > 1]
         best = _traced(target, definition, extents)
@@ -340,7 +347,7 @@ class _Scheduling:
         return self._packed(target, definition, best) or best
 
     def _packed(self, target: Buffer, definition: Definition, nest: Nest) -> Nest | None:
-        """Return a nest for products with weight matrices that are stored in panels of `panel` columns, or None.
+        """Return a nest that reads weight matrices in panels of `panel` columns, or None if the nest cannot read panels.
 
         The loop over the panels is outermost, so that a panel stays in the cache while all rows are multiplied by it.
         """
@@ -367,7 +374,7 @@ class _Scheduling:
         return Nest(target, (panels, *outer, lanes), split.offset, value)
 
     def _in_panels(self, value: Value, weight: Term, buffer: Buffer) -> Value:
-        """Return the value with reads of the weight matrix in the buffer replaced by reads of its panels."""
+        """Return the value with reads of the weight matrix in `buffer` replaced by reads of the panels of this matrix."""
         (rows, columns), panel = weight.sizes, self.panel
         packed = apply("transpose", apply("reshape", weight, shape=(rows, columns // panel, panel)), perm=(-2, -3, -1))
         panels = self.weights.setdefault(packed, Buffer(f"{buffer.name}p", packed.sizes))
@@ -381,14 +388,14 @@ class _Scheduling:
         return self.value(term, position, {})
 
     def value(self, term: Term, position: Sequence[IndexExpression], sources: Mapping[Term, Source]) -> Value:
-        """Return the element of the term at this position. `sources` has more tensors from which terms are read."""
+        """Return the element of the term at this position. `sources` contains additional tensors from which terms are read."""
         tracing = Tracing()
         with notation.interpreted(tracing):
             value: Value = self._tensor(term, tracing, {t: source(tracing) for t, source in sources.items()})[tuple(position)]
         return value
 
     def _tensor(self, term: Term, tracing: Tracing, known: dict[Term, notation.Tensor]) -> notation.Tensor:
-        """Return the term's tensor. An element of a term with memory is read."""
+        """Return the term's tensor. The elements of terms with memory are read, and all other elements are computed."""
         if term not in known:
             if term in self.stored:
                 known[term] = self.stored[term](tracing)
@@ -414,7 +421,10 @@ def _element(source: Source, position: IndexExpression) -> Source:
 
 
 def _columns(source: Source, start: int, shape: tuple[int, ...]) -> Source:
-    """Return the columns of a matrix from `start` on, or the elements of a vector from `start` on, as every row of a matrix."""
+    """Return the columns of a matrix from the column `start` on.
+
+    For a vector, return a matrix in which each row contains the elements of the vector from `start` on.
+    """
 
     def found(tracing: Tracing) -> notation.Tensor:
         whole = source(tracing)
@@ -424,7 +434,7 @@ def _columns(source: Source, start: int, shape: tuple[int, ...]) -> Source:
 
 
 def _moved(nest: Nest, old: Buffer, new: Buffer, start: IndexExpression) -> Nest:
-    """Return the nest with the buffer `old` replaced by the elements of `new` from the offset `start` on."""
+    """Return the nest with the buffer `old` replaced by the part of the buffer `new` that begins at the offset `start`."""
     moved = replace(nest, value=reread(nest.value, old, new, lambda offset: offset + start))
     return replace(moved, target=new, offset=nest.offset + start) if nest.target is old else moved
 
@@ -437,7 +447,7 @@ def _traced(target: Buffer, definition: Definition, extents: Sequence[int]) -> N
 
 
 def _split(target: Buffer, definition: Definition, nest: Nest) -> Nest | None:
-    """Return a nest in which one loop is split so that there are fewer quotients, or None."""
+    """Return a nest in which one loop is split, or None if no split makes the number of quotients smaller."""
     for quotient in sorted(_quotients(nest), key=lambda q: q.key):
         for place, loop in enumerate(nest.loops):
             if loop in quotient.loops() and loop.extent % quotient.by == 0 and quotient.by < loop.extent:
@@ -483,7 +493,7 @@ def iterations(nest: Nest) -> int:
 
 
 def _is_row(offset: IndexExpression, last: LoopIndex) -> bool:
-    """Return whether neighbouring indices of the loop give neighbouring offsets, except where a division carries."""
+    """Return whether neighbouring indices of the loop give neighbouring offsets, except at indices where a quotient changes."""
     return dict(offset.terms).get(last) == 1 or offset.step(last) == 1
 
 
@@ -523,7 +533,10 @@ def _axes(term: Term) -> tuple[LoopIndex, ...]:
 
 
 def _is_matrix(read: Value, rows: LoopIndex, columns: LoopIndex, panel: int) -> bool:
-    """Return whether a value reads a matrix at these indices of its rows and columns, counted from the start of a panel."""
+    """Return whether a value reads a matrix at the row `rows` and the column `columns`.
+
+    Columns are counted from the start of a panel.
+    """
     buffer, offset = read.data
     start = offset - index(rows) * buffer.shape[1] - index(columns)
     return rows.extent > 1 and not start.terms and start.constant % panel == 0

@@ -43,8 +43,8 @@ From terms to nodes:
     `operands`: orders and groups the operands of sums and products, merges constants, and finds slices that one Split computes.
     `image_blocks`: SpaceToDepth and DepthToSpace in place of transposes that move image blocks.
     `epilogues`: fuses a bias or a factor into the preceding node (Conv, Gemm) during lowering. No rule is needed.
-    `available_fusions`: selects the fusion rules that a model may use, at its opset or in ONNX Runtime's own domains, and the
-        operators that are lifted from and lowered to ONNX nodes.
+    `available_fusions`: selects the fusion rules for a model's opset or for ONNX Runtime's own domains, and lists the operators
+        that are lifted from ONNX nodes and lowered to ONNX nodes.
     `dynamic_lowering`: writes shapes, bounds and pads that depend on dynamic dimensions (0 and -1 in a Reshape, `auto_pad`).
     `keepdims`: moves axes of extent 1 out of and into reductions (`keepdims=1`).
     `booleans`: inserts Casts between booleans and numbers.

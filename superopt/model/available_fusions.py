@@ -1,5 +1,5 @@
-"""Select the fusion rules that a model may use, at its opset or in ONNX Runtime's own domains, and the operators of the algebra
-that are lifted from ONNX nodes and lowered to ONNX nodes.
+"""Select the fusion rules that a model may use at its opset, and the fusion rules for ONNX Runtime's own domains. Also list the
+operators of the algebra that are lifted from ONNX nodes and lowered to ONNX nodes.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def count_body_runs(
     source: InputSource = DRAWN,
     seconds: float = MODEL.body_run_seconds,
 ) -> dict[Scope, float]:
-    """Return a mapping from the location of each control flow body to how often the body runs in one run of the model.
+    """Return a mapping from the location of each control flow body to the number of the body's runs in one run of the model.
 
     The model is run on inputs from `source`, and the executed nodes are counted in ONNX Runtime's trace. Each count is the mean
     over these inputs. The model is run at least once, and no further run starts after `seconds` seconds. Inputs on which the

@@ -135,7 +135,7 @@ def _is_sized(value: ir.Value, views: Views) -> bool:
 def node_seconds(
     model: Model, device: Device, sizes: Mapping[str, int], source: InputSource, scratch: Scratch
 ) -> dict[int, float]:
-    """Measure the run time of each node, inside and outside the islands, for the nodes' shares of the run time.
+    """Measure the run time of each node, inside and outside the islands.
 
     The model runs a few times. The result maps the number of each node to the total run time of the node in seconds. Nodes are
     numbered in topological order. `source` supplies the inputs, and `sizes` contains the sizes of their dynamic dimensions.

@@ -32,7 +32,7 @@ results.
 
 
 def dimension_name(value: ir.Value, axis: int, extent: object) -> str:
-    """Name a dynamic dimension of a model's input: return its name in the model, or `input[axis]` if it has no name.
+    """Return the name of a dynamic dimension of a model's input, or `input[axis]` if the dimension has no name.
 
     A placeholder that exporters write for unnamed dimensions does not count as a name.
     """
@@ -185,9 +185,9 @@ def decoded_dimensions(model: Model) -> tuple[set[str], set[str], set[str]]:
     """Return three sets of names of dynamic dimensions, for a model that decodes tokens with key-value caches.
 
     Dimensions in the first set are lengths of caches that the model reads. Dimensions in the second set are numbers of tokens,
-    which are dimensions of integer inputs. Dimensions in the third set are lengths of caches that the model returns. Each of
-    these is the sum of a length that the model reads and a number of tokens. The sets are empty if the model reads no cache or
-    no tokens.
+    which are dimensions of integer inputs. Dimensions in the third set are lengths of caches that the model returns. Each
+    length in the third set is the sum of a length that the model reads and a number of tokens. The sets are empty if the model
+    reads no cache or no tokens.
     """
     names = {(value, axis): dimension_name(value, axis, extent) for value, axis, extent in _dynamic(model)}
     caches = [*_growing_caches(model)]

@@ -116,10 +116,9 @@ def unit_axes(node: NodeText, wanted: Sequence[Extent], shapes: Mapping[str, Sha
 
 
 def flattened_axis(node: NodeText, wanted: Sequence[Extent], shapes: Mapping[str, Shape]) -> int | None:
-    """Return the `axis` with which a Flatten gives the same result as a Reshape to the shape `wanted`, or None if there is
-    none.
+    """Return the `axis` with which a Flatten gives the same result as a Reshape to the shape `wanted`, or None if no axis does.
 
-    The shape `wanted` must consist of two dynamic extents. A Flatten also works if an extent is 0. A Reshape to `[0, -1]` then
+    The shape `wanted` must consist of two dynamic extents. If an extent is 0, the Flatten works, but a Reshape to `[0, -1]`
     fails.
     """
     shape = shapes.get(node.inputs[0])
@@ -159,8 +158,8 @@ def _reshaped(
 def _expanded(
     node: NodeText, wanted: Sequence[Extent], _: Mapping[str, Sequence[Extent]], shapes: Mapping[str, Shape]
 ) -> list[int]:
-    """Return the target shape of an Expand as integers. A dynamic extent becomes 1, because the operand must have the same
-    extent at this axis.
+    """Return the target shape of an Expand as integers. A dynamic extent becomes 1, which keeps the operand's extent. The
+    operand must have the same dynamic extent at this axis.
     """
     shape = shapes.get(node.inputs[0], ())
     written: list[int] = []

@@ -1,7 +1,7 @@
 """Epilogue fusion: one ONNX node computes a term and adds a bias to it, or multiplies it by a factor.
 
 For example, one Conv computes a convolution and its bias. The term, here the convolution, is called the host. The bias or
-factor varies along only one axis. Written as a vector, it is called a row.
+factor varies along only one axis. The bias or factor, written as a vector, is called a row.
 
 A spec (a module in `specs/` that defines an operator) states which terms can be hosts. The spec's functions `bias_axis` and
 `factor_axis` take a term and return the axis of its bias or factor, or None if the term cannot be a host. The functions
@@ -53,7 +53,7 @@ def _axis(op: str, host: Term) -> int:
 def emit_epilogue(op: str, host: Term, row: Term, emit: Emit) -> str:
     """Write one node that computes the term `host` plus a bias (`op` is "add") or the term times a factor ("mul").
 
-    Returns the name of the node's result. `row` is the bias or factor as a vector, as the function `row` returns it.
+    Returns the name of the node's result. `row` is the bias or factor as a vector: a result of the function `row`.
     """
     spec = _composite(op, host)
     assert spec is not None

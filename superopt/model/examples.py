@@ -1,4 +1,4 @@
-"""Example inputs that the user gives. They are read from files and checked against the model's inputs."""
+"""Example inputs that the user gives. The examples are read from files and checked against the model's inputs."""
 
 from __future__ import annotations
 

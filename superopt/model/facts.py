@@ -190,8 +190,8 @@ class SumOperand(NamedTuple):
         graph: the graph whose nodes compute the operand.
         constant: whether the operand does not depend on the model's inputs.
         facts: the bounds and other facts of `source`.
-        ordinary: the largest magnitude of an ordinary constant. A sum whose purpose is to round a number is assumed to contain
-            a larger constant (see `ModelFacts.rounding_sums`).
+        ordinary: the largest magnitude of an ordinary constant. A larger constant may be in a sum whose purpose is to round a
+            number (see `ModelFacts.rounding_sums`).
     """
 
     sign: int
@@ -262,8 +262,8 @@ class ModelFacts:
     def tell(self, node: ir.Node, terms: Mapping[ir.Value, Term] | None) -> None:
         """Derive and record the bounds and other facts of a node's results.
 
-        `terms` maps the results to their terms. It is None if the algebra cannot express the node. The facts of the variables
-        in the terms must be recorded already.
+        `terms` maps the results to their terms. `terms` is None if the algebra cannot express the node. The facts of the
+        variables in the terms must be recorded already.
         """
         if terms is None:
             self._known.update((v, self._opaque(node, v)) for v in node.outputs)
@@ -339,9 +339,9 @@ class ModelFacts:
     def signed_zeros(self) -> frozenset[ir.Value]:
         """Return the values for which the sign of a zero can determine the sign of an infinity.
 
-        The result contains the divisors, and the bases of powers, that may be 0. If a value in the result is computed by a
-        product, a sum, a move or a similar operator (`_PASSES_ZEROS`), the result also contains those of the operator's
-        operands that may be 0. MatMul, Conv and other sums of many products are not followed, because the sign of a zero
+        The result contains each divisor that may be 0, and each base of a power that may be 0. If a value in the result is
+        computed by a product, a sum, a move or a similar operator (`_PASSES_ZEROS`), the result also contains each operand of
+        the operator that may be 0. MatMul, Conv and other sums of many products are not followed, because the sign of a zero
         matters only if all of the products are 0.
         """
         nodes = ir.traversal.RecursiveGraphIterator(self._top)
@@ -353,8 +353,8 @@ class ModelFacts:
 
         A value needs a small relative error if it is a divisor, an operand of a logarithm, an operand of an operator that
         orders elements, or an operand of a comparison with tiny numbers. A quotient also needs a small relative error in three
-        cases: a square root is taken of the quotient, the quotient is multiplied by numbers that may exceed
-        `MODEL.max_ordinary_magnitude`, or its dividend may exceed this magnitude. These three cases do not apply to quotients
+        cases: the quotient is the operand of a square root, the quotient is multiplied by numbers that may exceed
+        `MODEL.max_ordinary_magnitude`, or the dividend may exceed this magnitude. These three cases do not apply to quotients
         with a constant divisor.
 
         Products, quotients, roots, moves, maxima, sums over axes and sums with tiny numbers pass the requirement on to their
@@ -399,7 +399,7 @@ class ModelFacts:
     def _traced(
         self, values: Iterable[ir.Value], counts: Callable[[Facts], bool], passes: Callable[[ir.Node], bool]
     ) -> frozenset[ir.Value]:
-        """Return `values`, and the values that are reached by tracing them back from results of nodes to operands.
+        """Trace `values` back from results of nodes to operands. Return all values that are reached, including `values`.
 
         Only nodes for which `passes` returns True are traced through.
 
@@ -462,7 +462,7 @@ class ModelFacts:
 
     def _without_copies(self, term: Term, graph: GraphOrNone) -> Term:
         """Return the term of the node that computes a variable's value. If this term is again a variable whose value a node
-        computes, the search continues with that variable. Any other term is returned unchanged.
+        computes, the step is repeated for this variable. Any other term is returned unchanged.
         """
         while term.is_variable and (value := self._value(term.name, graph)) is not None and value in self._terms:
             term, graph = self._terms[value], _graph_of(value)
@@ -529,7 +529,7 @@ class ModelFacts:
 
 
 def _masks(nodes: list[ir.Node]) -> tuple[set[ir.Value], set[ir.Value]]:
-    """Return two sets of values: those that may be masks, and those whose elements a Where may replace.
+    """Return two sets of values: values that may be masks, and values whose elements a Where may replace.
 
     A mask has infinite or hugely negative elements. A value may be a mask if its elements reach an operand of one of two kinds,
     either directly or through operators in `PASSING`. The first kind is an operand of an operator in `ABSORBING`. The second
@@ -556,8 +556,8 @@ def _masks(nodes: list[ir.Node]) -> tuple[set[ir.Value], set[ir.Value]]:
 
 
 def _ordinary_constant(kind: ir.DataType | None) -> float:
-    """Return the largest magnitude of an ordinary constant of this type. A sum whose purpose is to round a number is assumed to
-    contain a larger constant (see `ModelFacts.rounding_sums`).
+    """Return the largest magnitude of an ordinary constant of this type. A larger constant may be in a sum whose purpose is to
+    round a number (see `ModelFacts.rounding_sums`).
     """
     return MODEL.max_ordinary_half_constant if kind == ir.DataType.FLOAT16 else MODEL.max_ordinary_magnitude
 
@@ -565,8 +565,8 @@ def _ordinary_constant(kind: ir.DataType | None) -> float:
 def _cancel(operands: Collection[SumOperand]) -> bool:
     """Return whether a sum of these operands has at least three operands, two of which cancel.
 
-    Two equal constants of opposite sign do not count as operands that cancel if their magnitude is ordinary. A sum whose
-    purpose is to round a number is assumed to contain a larger constant.
+    Two equal constants of opposite sign do not count as operands that cancel if their magnitude is ordinary. Only larger
+    constants are assumed to round a number on purpose.
     """
     if len(operands) < 3:
         return False

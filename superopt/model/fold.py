@@ -28,7 +28,7 @@ def fold(terms: Sequence[Term], values: Mapping[str, Array], dtype: npt.DTypeLik
     Args:
         terms: the terms.
         values: the value of every variable of the terms.
-        dtype: the type of the results. By default, this is the type of the arrays in `values`.
+        dtype: the type of the results. The default is the type of the arrays in `values`.
     """
     inputs = variables(*terms)
     prefix = "folded."

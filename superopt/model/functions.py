@@ -35,7 +35,8 @@ def pair(
 
     `left` and `right` contain the nodes of the rule's two sides for several instances. An instance is a choice of sizes and
     attributes. An attribute of the left side that differs between instances becomes an attribute of the functions. If an
-    attribute of the right side differs between instances, some attribute of the left side must equal it in every instance.
+    attribute of the right side differs between instances, some attribute of the left side must have equal values in every
+    instance.
 
     If the rule cannot be written as a pair of functions, the reason is returned as text.
     """
@@ -124,10 +125,10 @@ def lowered_sides_agree(
 ) -> bool:
     """Return whether both sides of an exported rule, lowered to ONNX nodes, give the same results on random inputs.
 
-    Inputs on which the left side fails are ignored. The right side must run on all other inputs, and there must be at least
-    `MODEL.min_pair_trials` of them. `drawn` contains shapes of the inputs at which the rule is well typed. The ranks and
-    extents of some inputs are changed at random, because a pattern also matches operands of different ranks and operands that
-    are broadcast.
+    Inputs on which the left side fails are ignored. The right side must run on all remaining inputs, and at least
+    `MODEL.min_pair_trials` inputs must remain. `drawn` contains shapes of the inputs at which the rule is well typed. The ranks
+    and extents of some inputs are changed at random, because a pattern also matches operands of different ranks and operands
+    that are broadcast.
     """
     rng = np.random.default_rng(seed)
     names = list(drawn[0])

@@ -1,4 +1,4 @@
-"""SpaceToDepth and DepthToSpace in place of transposes that move image blocks into channels or back."""
+"""Replace transposes that move image blocks into channels or back by SpaceToDepth or DepthToSpace."""
 
 from __future__ import annotations
 

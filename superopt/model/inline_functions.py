@@ -13,9 +13,9 @@ def inline_functions(model: Model) -> Model:
     """Return an equivalent model in which local functions are inlined, or the model itself if there are no local functions.
 
     Inputs, outputs, metadata and names of values outside functions do not change, and the weights are the same tensors. The
-    model itself is also returned if its functions cannot be inlined. This happens if functions call one another in a cycle,
-    have a different opset than the model, or take graphs as attributes. It also happens if an input of the model would become
-    an output.
+    model itself is also returned if its functions cannot be inlined. Functions cannot be inlined if they call one another in a
+    cycle, have a different opset than the model, or take graphs as attributes. Functions also cannot be inlined if an input of
+    the model would become an output.
     """
     if not model.functions:
         return model

@@ -62,7 +62,7 @@ class Island:
         conditions: names of the outputs that are booleans.
         sizings: bindings of the dynamic dimensions to sample sizes.
         scope: the location of the graph that contains the nodes.
-        facts: for each variable, by name, its bounds, and whether it can be infinite or NaN.
+        facts: the bounds of each variable, by name, and whether the variable can be infinite or NaN.
         signed: whether the sign of a zero in the island can determine the sign of an infinity that the model computes.
         relative: whether a value of the island needs a small relative error, for example because the value is a divisor.
     """

@@ -1,9 +1,9 @@
 """Handle the axes of extent 1 that an ONNX reduction with `keepdims=1` keeps.
 
 When nodes are read as terms, `keepdims=1` becomes a reshape that adds these axes. The reshape moves outwards:
-`sqrt(reshape(reduce_mean(x)))` becomes `reshape(sqrt(reduce_mean(x)))`. So a model with `keepdims=1` and a model without it
-give the same term inside the reshape. When terms are written as nodes, the reshape moves back to the reduction. The reduction
-then keeps the axes, and no node is needed for the reshape.
+`sqrt(reshape(reduce_mean(x)))` becomes `reshape(sqrt(reduce_mean(x)))`. So models with `keepdims=1` and models with
+`keepdims=0` give the same term inside the reshape. When terms are written as nodes, the reshape moves back to the reduction.
+The reduction then keeps the axes, and no node is needed for the reshape.
 """
 
 from __future__ import annotations
@@ -100,8 +100,8 @@ def _reduces(x: Term) -> bool:
 
 
 def _without_units(x: Term, like: Term) -> Term | None:
-    """Return the elements of `x` as a term with the same shape as the term `like`. The result is None if `x` is neither a
-    constant nor a reshape of a term that already has this shape.
+    """Return the elements of `x` as a term with the same shape as the term `like`. If `x` is neither a constant nor a reshape
+    of a term with the shape of `like`, the result is None.
     """
     if x.op == "reshape" and x.args[0].shape == like.shape:
         return x.args[0]

@@ -365,7 +365,7 @@ class _Node:
         return [self._number(position, shape) or self.expanded(x, shape) for position, x in enumerate(operands)]
 
     def _number(self, position: int, shape: tuple[int, ...]) -> Term | None:
-        """Return a constant operand as a term of the given shape, if its elements are all 0 or it has only one element.
+        """Return a constant operand as a term of the given shape, if all elements are 0 or there is only one element.
 
         The term is `zeros`, `ones` or a multiple of `ones`. For any other operand, the result is None.
         """
@@ -452,7 +452,7 @@ def _common(op_type: str, extents: Sequence[int]) -> int:
 
 
 def _places(sizes: tuple[int, ...], axes: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return a tuple that maps each axis of a tensor to the axis of `shape` to which it broadcasts, or None if there is no
+    """Return a tuple that maps each axis of a tensor to an axis of `shape`, as broadcasting does, or None if there is no
     mapping.
 
     `sizes` are the extents of the tensor. An axis of extent 1 is mapped to an axis of `shape` with extent 1. The other axes are

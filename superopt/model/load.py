@@ -112,7 +112,7 @@ def load(source: Source) -> Loaded:
 
 
 def _model_in_memory(source: object) -> Model | None:
-    """Return the `onnx_ir.Model` that the source is or contains, or None for any other source."""
+    """Return the `onnx_ir.Model` that is the source or the source's attribute `model`, or None for any other source."""
     held = source if isinstance(source, Model) else getattr(source, "model", None)
     return held if isinstance(held, Model) else None
 

@@ -233,7 +233,7 @@ class _Lowering:
         return term.constant and not all(isinstance(n, int) for n in term.shape) and uniform_constant_operand(term) is not None
 
     def _live(self) -> list[Term]:
-        """Return the terms that nodes compute. Each term comes after its arguments.
+        """Return the terms that nodes compute. Each term comes after its operands.
 
         Terms that become initializers, and terms that are needed only for initializers, are left out.
         """
@@ -498,8 +498,8 @@ class _Lowering:
         return name in self.booleans if known else None
 
     def _cast(self, name: str, *, boolean: bool) -> str:
-        """Cast the value to booleans, or to numbers if `boolean` is False, and return the name of the result. No needless cast
-        is added.
+        """Cast the value to booleans, or to numbers if `boolean` is False, and return the name of the result. If the value
+        already has the wanted type, no cast is added.
         """
         if (name in self.booleans) == boolean:
             return name

@@ -26,9 +26,10 @@ def order_lowered_operands(term: Term, live: Sequence[Term]) -> tuple[Term, ...]
     `live` contains all terms that nodes compute.
 
     If the term's operator is not commutative, the order does not change. Otherwise, if one operand is an elementwise function
-    of another, such as `x` and `sigmoid(x)`, these two come first. Terms in `live` that already combine some of the operands
-    come next, the term with the most operands first. Such a term replaces the operands that it combines. The remaining operands
-    come last. Constants that are equal along axes are written as an `expand` of a smaller constant.
+    of another operand, such as `sigmoid(x)` of `x`, the pair of these two operands comes first. Terms in `live` that already
+    combine some of the operands come next, starting with the term that combines the most operands. Such a term replaces the
+    operands that it combines. The remaining operands come last. Constants that are equal along axes are written as an `expand`
+    of a smaller constant.
     """
     if not operator(term.op).commutative:
         return term.args

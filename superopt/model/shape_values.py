@@ -344,8 +344,8 @@ class ShapeValues:
         return tuple(functools.reduce(self._common, column) for column in columns)[::-1]
 
     def _common(self, one: Extent, other: Extent) -> Extent:
-        """Return the extent that results from broadcasting two extents together. If it is not known whether this is possible,
-        it is assumed to be possible.
+        """Return the extent that results from broadcasting two extents together. If the extents are not known to broadcast, the
+        extents are assumed to broadcast.
 
         Raises:
             ShapeError: the two extents cannot be broadcast together.
@@ -517,8 +517,8 @@ class ShapeValues:
     def _rest(self, shape: Shape, others: Sequence[Extent]) -> Extent:
         """Return the extent that -1 stands for in a Reshape of `shape`. `others` contains all other extents of the new shape.
 
-        Extents that occur in `shape` and in `others` cancel. They are not 0, because a Reshape with -1 fails if another extent
-        is 0.
+        Extents that occur in `shape` and in `others` cancel. The cancelled extents are not 0, because a Reshape with -1 fails
+        if another extent is 0.
         """
         left, right = [*shape], []
         for n in others:
@@ -1010,8 +1010,8 @@ def _cut(n: Extent, first: Extent | None, last: Extent | None, step: int) -> Ext
 def _is_exact(extent: Extent) -> bool:
     """Return whether float32 represents the values of the expression exactly, if the values and all sizes are below `EXACT`.
 
-    The expression counts as exact if its coefficients are multiples of 1/8. It also counts as exact if it is a single product
-    of sizes with a coefficient `k / 2**n`, where `k` is at most 8 in magnitude.
+    The expression counts as exact if its coefficients are multiples of 1/8. The expression also counts as exact if it is a
+    single product of sizes with a coefficient `k / 2**n`, where `k` is at most 8 in magnitude.
     """
     coefficients = [Fraction(c) for _, c in terms_of(extent) if isinstance(c, int | Fraction)]
     if all(c.denominator in (1, 2, 4, 8) for c in coefficients):

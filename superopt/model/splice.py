@@ -101,10 +101,10 @@ def require_valid(model: Model, original: Model) -> None:
 def in_valid_form(model: Model, original: Model) -> Model:
     """Return the model in a form that the ONNX checker accepts, or the model itself if the checker also rejects the original.
 
-    The original may declare a shape that its nodes do not compute. If shape inference cannot see this in the original, the
-    checker accepts the original. The nodes of a rewritten model may let shape inference see more, so that the checker rejects
-    the rewritten model. In the result, the inferred shapes replace such declared shapes. Whether the rewritten model computes
-    outputs of the same shapes as the original must be checked by running both models.
+    The original may declare a shape that its nodes do not compute. If shape inference does not detect this wrong shape, the
+    checker accepts the original. In a rewritten model, shape inference may detect the wrong shape, and the checker then rejects
+    the rewritten model. In the result, the inferred shapes replace the wrong declared shapes. The caller must run both models
+    to check that the shapes of their outputs are equal.
 
     Raises:
         CheckFailedError: the checker rejects this model, even with inferred shapes, but not the original.
@@ -137,7 +137,7 @@ def _with_possible_shapes(model: Model) -> Model:
 
 
 def _agree(declared: ir.Shape | None, inferred: ir.Shape | None) -> bool:
-    """Return whether two shapes have the same rank and no different sizes. An unknown shape agrees with every shape."""
+    """Return whether two shapes have equal ranks and no two different known sizes. An unknown shape agrees with every shape."""
     if declared is None or inferred is None:
         return True
     known = ((a, b) for a, b in zip(declared, inferred, strict=False) if isinstance(a, int) and isinstance(b, int))
@@ -299,8 +299,8 @@ class _Splicing:
         """Return a new prefix `superopt.N.` for names. If names in the model already begin with such prefixes, `N` is larger
         than the numbers in these prefixes.
 
-        So passes use different names, and a certificate can use names to distinguish the values of the first model from those
-        of the last.
+        So passes use different names, and a certificate can use names to distinguish the values of the first model from the
+        values of the last model.
         """
         return f"superopt.{next(self.numbers)}."
 

@@ -52,7 +52,7 @@ class Views:
     def leaf(self, value: ir.Value) -> Term | None:
         """Return a variable that stands for the value in terms, or None if no variable can have the value's type or shape.
 
-        The variable has the value's name. Its extents are expressions if they depend on the dynamic dimensions.
+        The variable has the value's name. An extent that depends on the dynamic dimensions is an expression.
         """
         if not self.dynamic:
             return leaf_of(value)

@@ -1,6 +1,6 @@
 """The rule notation: a subset of Python expressions, parsed with `ast` and never evaluated.
 
-Parsing is the inverse of printing: if the text that `render_terms` returns for some terms is parsed, the same terms result.
+Parsing is the inverse of printing: parsing the text that `render_terms` returns for some terms gives the same terms.
 
     x @ y + relu(z)                                    Operators are written as infix symbols or as calls.
     concat(x, y, axis=-1)                              Attributes are given by name. Axes are counted from the end.
@@ -14,7 +14,8 @@ Parsing is the inverse of printing: if the text that `render_terms` returns for 
 
 A rule is `lhs => rhs for x[2, 3], y[2] where condition, condition`. `for` lists every tensor variable with its possible ranks.
 The rule is stated for all well-typed combinations of these ranks. A rule without variables has no `for` clause. If a side has
-several outputs, they are written as a tuple. The `for` clause can also list axis variables and tuples of attribute variables:
+several outputs, the outputs are written as a tuple. The `for` clause can also list axis variables and tuples of attribute
+variables:
 
     k[-1, -2]                                          The axis variable k is -1 or -2, for example in concat(x, y, axis=k).
     s[2]                                               The tuple s is (s0, s1), for example in conv(x, w, strides=s, ...).
@@ -423,8 +424,8 @@ def _rank(node: ast.expr) -> int:
 def equation_at_ranks(statement: Statement, ranks: Mapping[str, int]) -> Equation:
     """Return the statement, parsed at the given ranks of its variables.
 
-    `ranks` maps each tensor variable to its rank, each tuple of attribute variables to its length, and each axis variable to a
-    negative integer, the axis.
+    `ranks` maps each tensor variable to its rank, each tuple of attribute variables to its length, and each axis variable to
+    its axis, a negative integer.
 
     Raises:
         NotationError: The statement is not valid notation.

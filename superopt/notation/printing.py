@@ -106,7 +106,8 @@ class _Printer:
 def render_condition(condition: Cond) -> str:
     """Return the condition in the rule notation, such as `x.shape[-1] == y.shape[-2]`, without superfluous parentheses.
 
-    The parser gives the same text. A rule and its proof would otherwise have different digests.
+    The parser also writes conditions without superfluous parentheses. A rule therefore keeps its digest when it is printed and
+    parsed again.
     """
     match condition:
         case bool():

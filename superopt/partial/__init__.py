@@ -28,7 +28,7 @@ Where a mutant equals the program:
 Regions:
 
     `box`: boxes of positions, with a start, a step and a count on each axis, and functions that merge and cover boxes.
-    `region`: divides the output into boxes in which all positions that are read are affine in the output position.
+    `region`: divides the output into boxes in which each position that is read is an affine function of the output position.
     `reading`: finds the elements that a program reads to compute a box of its output.
     `indices`: represents an index, or a condition on indices, at all positions of a box at once.
 

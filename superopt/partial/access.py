@@ -155,8 +155,8 @@ def _counted(value: SummedProducts, extent: int, axis: int) -> SummedProducts:
 
 
 def _along(product: ElementProduct, extent: int, axis: int) -> ElementProduct:
-    """Return the product, where the array `seen` is broadcast along the array axis of a summation. The array then has this axis
-    even if nothing in the product depends on the summation index.
+    """Return the product with the array `seen` broadcast along the array axis of a summation. The array then has this axis even
+    if nothing in the product depends on the summation index.
     """
     shape = np.broadcast_shapes(np.shape(product.seen), (extent,) + (1,) * axis)
     return replace(product, seen=np.broadcast_to(product.seen, shape))

@@ -1,9 +1,9 @@
 """Construct a weight as a term that rearranges the elements of given weights, with zeros in between.
 
 The wanted weight is described by an array of integers. Each integer is the row-major position of an element in the given
-weights. If each position in the array is the sum of index times stride over all axes, the wanted weight is a view of a given
-weight. A view is computed by slices, reshapes and a transpose. Bands of zeros become padding. A weight that is not a view
-becomes a concatenation of views.
+weights. The wanted weight is a view of a given weight if each axis has a fixed stride, and each position in the array is the
+sum of index times stride over all axes. A view is computed by slices, reshapes and a transpose. Bands of zeros become padding.
+A weight that is not a view becomes a concatenation of views.
 """
 
 from __future__ import annotations

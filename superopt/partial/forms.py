@@ -163,8 +163,8 @@ def convolutions(sample: Sample, x_shape: Sequence[int], y_shape: Sequence[int])
 
 
 def _groups(sample: Sample, channels: int, features: int) -> Iterator[int]:
-    """Yield the numbers of groups to try for a convolution. The number 1 comes last. Before it comes the largest number above 1
-    for which each output channel reads only data channels of its own group, if there is such a number.
+    """Yield the numbers of groups to try for a convolution: first the largest number above 1 for which each output channel
+    reads only data channels of its own group, if there is such a number, and then the number 1.
     """
     common = math.gcd(channels, features)
     for group in (g for g in range(common, 1, -1) if common % g == 0):

@@ -1,9 +1,9 @@
 """Decide at which output positions a mutant equals its program.
 
 A mutant is a term that equals a program at some positions. The output is divided into boxes. For each box, the values of both
-terms over prime fields are compared at a few positions, and the comparison decides the whole box. The decision can be wrong
-only if a nonzero polynomial vanishes at random inputs. `log2_error` bounds the probability of this event. docs/partial.md
-explains why a few positions are enough.
+terms over prime fields are compared at a few positions. The comparison decides the whole box. The decision can be wrong only if
+a nonzero polynomial vanishes at random inputs. `log2_error` bounds the probability of this event. docs/partial.md explains why
+a few positions are enough.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class _Part:
 
     def at(self, along: Sequence[int]) -> tuple[int, ...]:
         """Return an output position in the box. Along the mixed axes (see `_mixed`), the position is `along` steps after the
-        first position of the box. Along all other axes, it is the first position of the box.
+        first position of the box. Along all other axes, the position is the first position of the box.
         """
         chosen = dict(zip(self.mixed, along, strict=True))
         return tuple(run.start + run.step * int(chosen.get(axis, 0)) for axis, run in enumerate(self.box.runs))
@@ -232,7 +232,7 @@ def _reads(demand: Mapping[Term, Demand]) -> dict[Term, Family]:
 
 
 def _within(demand: Mapping[Term, Demand], outer: Box, inner: Box) -> dict[Term, Family]:
-    """Convert the reads of variables, which are relative to the box `outer`, to reads relative to `inner`, a box in `outer`.
+    """Convert reads of variables that are relative to the box `outer` to reads that are relative to `inner`, a box in `outer`.
 
     A read is an affine function that gives the position of the element that is read. Its argument is an output position in the
     box, relative to the box's first position and in units of the box's steps.
@@ -257,9 +257,9 @@ def _mixed(box: Box, programs: Sequence[Mapping[Term, Family]]) -> tuple[tuple[i
     """Return the mixed axes of the box, and a flag for each position along these axes: whether the position is free.
 
     A read is the access to an element of a variable. The position that is read is an affine function of the output position. An
-    axis of the box is mixed if, for two reads of one variable, these functions have different coefficients for the axis. An
-    output position is free if, at this position, two reads of one variable always access different elements if their functions
-    have different linear parts.
+    axis of the box is mixed if the functions of two reads of one variable have different coefficients for the axis. An output
+    position is free if, at this position, any two reads of one variable whose functions have different linear parts access
+    different elements.
     """
     together: dict[Term, Family] = {}
     for demand in programs:

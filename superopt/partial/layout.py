@@ -37,7 +37,7 @@ class Fold:
         from_inner: Whether the factor varies fastest in the source. If so, its index is the index along the source modulo
             `size`. If not, the source is divided into `size` blocks of consecutive positions, and the factor's index is the
             number of the block.
-        to_inner: Whether the factor varies fastest in the target. If not, it varies slowest.
+        to_inner: Whether the factor varies fastest in the target. If not, the factor varies slowest.
     """
 
     source: int
@@ -242,7 +242,7 @@ class Digits:
         self.target[step.target] = [*goal, *taken] if step.to_inner else [*taken, *goal]
 
     def _taken(self, axis: int, size: int, inner: bool) -> list[int]:
-        """Remove digits (factors of an axis) with a total extent of `size` from an axis and return them.
+        """Remove digits (factors of an axis) with a total extent of `size` from an axis, and return these digits.
 
         The digits are removed from the end of the axis if `inner` is True, otherwise from the beginning.
         """
@@ -260,8 +260,8 @@ class Digits:
     def _split(self, digit: int, size: int, inner: bool) -> int:
         """Split a digit (a factor of an axis) in two, and return the part with extent `size`.
 
-        If `inner` is True, the returned part is the fast part, whose index varies fastest along the axis. Otherwise, it is the
-        slow part.
+        If `inner` is True, the returned part is the fast part, whose index varies fastest along the axis. Otherwise, the slow
+        part is returned.
         """
         extent = self.extents[digit]
         if extent % size:

@@ -125,8 +125,8 @@ class Recognized:
 
     def _everywhere(self, position: tuple[int, ...]) -> Sample:
         """Return the program's reads at a set of output positions. Along the axes in `Form.own`, the set contains every index,
-        because different positions along these axes use different elements of the weight. Along all other axes, it contains
-        only the index in `position`.
+        because different positions along these axes use different elements of the weight. Along all other axes, the set
+        contains only the index in `position`.
         """
         extents = [self.after.after[a] for a in self.form.own]
         own = np.indices(extents).reshape(len(extents), math.prod(extents))

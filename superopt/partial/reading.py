@@ -88,7 +88,8 @@ class Parts:
 
 
 class Reading:
-    """An interpretation of index notation. It finds the elements of the operands that are read to compute a box of the result.
+    """The interpretation of index notation that finds the elements of the operands that are read to compute a box of the
+    result.
 
     An index is an affine function of the position in the box (`Affine`), and a value is the set of the elements on which it
     depends (`Parts`). An operator's definition is interpreted at many result positions at once: at all combinations of several

@@ -79,7 +79,8 @@ def _enclosing(run: Run, extent: int) -> Iterator[Run]:
     yielded.
 
     A run is an arithmetic progression of positions. A larger run starts at the start of `run`, at the start of the axis, or at
-    a multiple of a divisor of the extent. It stops at the stop of `run`, at the stop of the axis, or at such a multiple.
+    a multiple of a divisor of the extent. The larger run stops at the stop of `run`, at the stop of the axis, or at a multiple
+    of a divisor of the extent.
     """
     yield run
     start, stop = run.start, run.last + 1

@@ -157,7 +157,7 @@ class FamilyDraw:
 
 
 def draws(family: ProgramFamily, within: Range, rng: np.random.Generator, *, where: Cond = True) -> Iterator[FamilyDraw]:
-    """Yield distinct random assignments of numbers to the family's extents and attributes, as many as the caller takes.
+    """Yield distinct random assignments of numbers to the family's extents and attributes, until the caller stops.
 
     Each assignment satisfies the condition `where` and the conditions under which the program is well typed. Each equation
     among these conditions is solved for one of its variables.
@@ -243,7 +243,7 @@ def _bounds(family: ProgramFamily, within: Range, needed: Cond) -> dict[Atom, tu
 
 
 def _settle(values: dict[Atom, int], left: Size, kept: Atom | None = None) -> None:
-    """Solve the equation `left` == 0 for a variable that is a summand by itself, and store its value in `values`.
+    """Solve the equation `left` == 0 for a variable that is a summand by itself, and store the variable's value in `values`.
 
     The rest of the equation is evaluated at the old `values`. For example, `n - 2 * (n // 2) == 0` rounds `n` down to a
     multiple of 2. The variable `kept` is never changed.

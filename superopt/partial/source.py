@@ -138,16 +138,16 @@ class StackedSource:
         """Return the elements that are read at some output positions. Several positions are tried, and only the positions with
         the largest number of reads are kept.
 
-        For each member (each of the concatenated programs), some positions are chosen at random. One of those with the largest
-        number of reads is the base of further positions. A further position differs from the base only in the index along one
-        axis.
+        For each member (each of the concatenated programs), some positions are chosen at random. The first of these positions
+        with the largest number of reads is the base of further positions. A further position differs from the base only in the
+        index along one axis.
         """
         rng = np.random.default_rng(seed)
         chosen = [self._probed(member, rng) for member in self.members]
         return self.sample(tuple(np.concatenate(axis) for axis in zip(*chosen, strict=True)))
 
     def _probed(self, member: Member, rng: np.random.Generator) -> Coordinates:
-        """Return output positions at which the member reads the most elements. `probe` describes how they are chosen."""
+        """Return output positions at which the member reads the most elements, chosen as `probe` describes."""
         drawn = [
             rng.integers(start, start + n, MUTANT.probe_position_count)
             for start, n in zip(member.place, member.extents, strict=True)
@@ -256,7 +256,7 @@ def stack_sources(sources: Sequence[StackedSource], of_x: int, of_y: int, *, sha
         of_y: The axis along which the outputs are concatenated.
         shared: Whether all sources have the same data. If so, the data is not repeated.
         level: Whether the data and the output of each source are padded to the largest extent along the concatenated axis.
-            Along all remaining axes, they are always padded to the largest extent.
+            Along all remaining axes, the data and the output are always padded to the largest extent.
     """
     rank_x, rank_y = max(sources[0].x.rank, -of_x), max(len(sources[0].shape), -of_y)
     xs = [(1,) * (rank_x - s.x.rank) + s.x.sizes for s in sources]

@@ -9,9 +9,10 @@ and the packages below them. Read `verify` first.
     `derivation/`: derivation of rules from other rules.
     `sample`: refutes false rules by exact evaluation on random instances.
     `ledger`: implements `superopt prove`, which proves all axioms and checks or renews the proofs of all stored rules.
-    `recheck`: checks stored proofs without a search. It can check the proofs of a rule and its converse together.
-    `precondition`: adds the conditions to a rule under which its right side is well typed.
-    `domains`: checks, for divisions, roots, powers and logarithms, that the right side is defined wherever the left side is.
+    `recheck`: checks stored proofs without a search. The module can also check the proofs of a rule and its converse together.
+    `precondition`: adds to a rule the conditions under which the rule's right side is well typed.
+    `domains`: checks that the right side is defined wherever the left side is. Divisions, roots, powers and logarithms can be
+        undefined.
     `denominators`: finds the denominators in attributes such as `1 / a`, and checks that the denominators are not zero.
-    `definedness`: selects the axiom instances that a proof may use if its terms are not defined everywhere.
+    `definedness`: selects the axiom instances that a proof may use if the terms of the proof are not defined everywhere.
 """

@@ -92,7 +92,8 @@ def defined_instances(assumptions: Assumptions, grounds: Sequence[Ground]) -> li
 
 
 def _sources(ground: Ground) -> tuple[Term, ...]:
-    """Return the sides of the axiom instance that must be checked. If one of them is defined, the opposite side is defined too.
+    """Return the sides of the axiom instance that must be checked. If a returned side is defined, the opposite side is defined
+    too.
 
     For a `=>` axiom, the left side is returned. For an `==` axiom, both sides are returned.
     """
@@ -111,7 +112,7 @@ def _all_defined(side: Term, closure: Closure, defined: Iterable[Term], facts: G
 def _counting(term: Term) -> Iterator[Term]:
     """Yield subterms that are always defined where the term is defined, because the term depends on all of their elements.
 
-    Only subterms with a partial operator, such as division, are yielded. The term itself can be one of them.
+    Only subterms with a partial operator, such as division, are yielded. The term itself can be one of these subterms.
     """
     if is_partial(term):
         yield term

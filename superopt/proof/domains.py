@@ -39,7 +39,7 @@ class DomainDemand:
             or False. The demand applies only where every condition has the given outcome.
         candidate: The value, with bound indices and a guard (conditions on these indices). The demand applies at all values of
             the bound indices where the guard holds.
-        exponent: The exponent for EXISTS. It is 0 for the other kinds.
+        exponent: The exponent for EXISTS. The exponent is 0 for the other kinds.
     """
 
     kind: str
@@ -94,7 +94,7 @@ def is_undefined(facts: Guard, left: Sum, right: Sum, notation: Normal, divisors
 def _divisor(extent: Extent, where: DomainDemand | None = None) -> DomainDemand:
     """Return the demand that an extent is not zero.
 
-    If the argument `where` is not None, the new demand applies only where the demand `where` applies.
+    If `where` is a demand, the returned demand applies only where the demand `where` applies.
     """
     value: Sum = (Summand(extent),)
     if where is None:
@@ -142,8 +142,8 @@ def domain_demands(facts: Guard, value: Sum, notation: Normal) -> list[DomainDem
 def _strict(demand: DomainDemand, others: Mapping[object, DomainDemand]) -> DomainDemand:
     """Strengthen the demand (a condition on a value) if a demand in `others` says that the same value is not zero.
 
-    The demand that the value is not negative becomes the demand that it is positive. For a nonzero value, `value ** a` exists
-    exactly where `value ** -a` exists. The demands for the exponents `a` and `-a` therefore become the same demand.
+    The demand that the value is not negative becomes the demand that the value is positive. For a nonzero value, `value ** a`
+    exists exactly where `value ** -a` exists. The demands for the exponents `a` and `-a` therefore become the same demand.
     """
     inside = replace(demand.candidate, value=_turned(sort_summands(demand.value)))
     if replace(demand, kind=NOT_ZERO, candidate=inside, exponent=0).key not in others:

@@ -32,7 +32,7 @@ class LedgerRow:
 
     Attributes:
         how: How the verdict was reached: "definitions" for an axiom, "axioms" or "index" for a new proof of a rule, or
-            "replayed" for a stored proof. Empty if no new proof of a rule was found.
+            "replayed" for a stored proof. The text is empty if a search for a new proof failed.
         ranks: The choices of ranks at which the axiom or rule is stated.
         entry: The ledger entry of a stored rule, if there is one.
     """
@@ -55,7 +55,10 @@ class LedgerRow:
 
     @property
     def bounded(self) -> tuple[str, ...]:
-        """The limits of the proof, such as `g in 1, 2, 3, 4` for a group count g. Empty if the proof covers all sizes."""
+        """The limits of the proof, such as `g in 1, 2, 3, 4` for a group count g.
+
+        The result is empty if the proof covers all sizes.
+        """
         return self.verdict.bounded if isinstance(self.verdict, Proved) else ()
 
     @property
@@ -71,7 +74,8 @@ class LedgerRow:
 
 
 def prove_axioms(*, operators: Collection[str] = (), seed: int = 0, workers: int = 1) -> Iterator[LedgerRow]:
-    """Prove every axiom and every regrouping law from the definitions. Yield a row for each of them, in alphabetical order.
+    """Prove every axiom and every regrouping law from the definitions. Yield a row for each axiom and each regrouping law, in
+    alphabetical order.
 
     A regrouping law states that the operands of an operator such as `add` can be grouped and ordered in any way. If `operators`
     is not empty, only the axioms and regrouping laws of these operators are proved.

@@ -1,7 +1,7 @@
 """Addition of missing conditions to a rule's `where` clause.
 
-Some right sides are well typed, or have the left side's shape, only under a condition. The condition is missing from the rule
-if the rule's assumptions do not imply it.
+Some right sides are well typed, or have the left side's shape, only under a condition. A condition is missing from the rule if
+the right side needs the condition, and the rule's assumptions do not imply the condition.
 """
 
 from __future__ import annotations

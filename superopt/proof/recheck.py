@@ -59,7 +59,7 @@ def recheck_converses(known: tuple[Rule, Proved], converse: tuple[Rule, Proved])
 
     Each rule must be the other rule read from right to left. If the rules have the same proof and the same choices of ranks,
     the proof is checked only once, for the first rule. For the second rule, it is sufficient to check that its right side is
-    well typed and defined wherever its left side is. If one of these checks fails, each proof is checked by itself.
+    well typed and defined wherever its left side is. If one of these checks fails, each proof is checked separately.
     """
     (rule, proof), (other, its_proof) = known, converse
     if rule.choices == other.choices and _are_alike(proof, its_proof):

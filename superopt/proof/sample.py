@@ -2,9 +2,9 @@
 
 An instance is a choice of sizes and attributes at which the left side is well typed. Each value is a real number together with
 residues in prime fields (`superopt.algebra.exact`). Two values are compared by their residues. A false polynomial identity
-passes with a probability of at most its degree divided by the modulus. Some values have no residue, such as the square root of
-a sum that is not a square, or the exponential of an exponential. These values are compared as real numbers, with the tolerance
-`PROOF.sample_tolerance_share`.
+passes with a probability of at most the identity's degree divided by the modulus. Some values have no residue, such as the
+square root of a sum that is not a square, or the exponential of an exponential. These values are compared as real numbers, with
+the tolerance `PROOF.sample_tolerance_share`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ def mismatch(equation: Equation, *, instances: int, seed: int) -> Counterexample
     """Compare both sides on random instances. Return the first counterexample, or None if the sides always agree.
 
     An instance is a choice of sizes and attributes. `instances` is the number of random instances. If an attribute variable
-    occurs in a denominator and the conditions allow it to be zero, each instance is also tried with this variable set to zero.
+    occurs in a denominator and the conditions allow this variable to be zero, each instance is also tried with the value zero
+    for the variable.
 
     Raises:
         InstantiationError: The conditions exclude all small sizes.
@@ -151,7 +152,7 @@ def _undefined(values: Sequence[Array], instance: Instance, seed: int) -> Counte
 def replay_counterexample(equation: Equation, counterexample: Counterexample) -> Counterexample | None:
     """Compare both sides again at the sizes, attributes and seed of a counterexample.
 
-    Return the counterexample found, or None if the sides agree.
+    Return a new counterexample, or None if the sides agree.
     """
     numbers = {name: Fraction(text.replace(" ", "")) for name, text in counterexample.attributes}
     attributes: dict[str, Extent] = {name: int(n) if n.denominator == 1 else n for name, n in numbers.items()}
@@ -162,7 +163,7 @@ def _differ(left: Array, right: Array, identity: int) -> Array:
     """Return a boolean array that is True at each position at which the two values differ.
 
     Values are compared by their residues in a prime field. Where a value has no residue, the values are compared as real
-    numbers, and count as equal if the left value is not finite.
+    numbers. In this comparison, the values count as equal if the left value is not finite.
     """
     one, other = left[..., 1 + identity], right[..., 1 + identity]
     close = np.isclose(left[..., 0], right[..., 0], rtol=PROOF.sample_tolerance_share, atol=PROOF.sample_tolerance_share)
@@ -173,7 +174,7 @@ def _differ(left: Array, right: Array, identity: int) -> Array:
 def _shown(left: Array, right: Array, domain: Fields) -> tuple[str, str]:
     """Return the two values as texts.
 
-    The values are written as real numbers. If this gives the same text twice, their residues in a prime field are written
+    The values are written as real numbers. If the two texts are equal, the residues of the values in a prime field are written
     instead.
     """
     if f"{left[0]:.9g}" != f"{right[0]:.9g}":

@@ -1,4 +1,7 @@
-"""The entry point of the provers. It tries a proof from the axioms, then a proof from the definitions, then random sampling."""
+"""The entry point of the provers.
+
+The entry point tries a proof from the axioms, then a proof from the definitions, and then random sampling.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,8 @@ def prove_rule(rule: Rule, *, seed: int = 0) -> Verdict:
 
     The rule claims that the right side is well typed and equal to the left side, wherever the left side is well typed and the
     rule's `where` clause holds. If an axiom is proved only for some sizes, a proof that uses the axiom covers only these sizes.
-    If no prover succeeds, both sides are compared on random inputs. If this gives no counterexample, the verdict is `Unknown`.
+    If no prover succeeds, both sides are compared on random inputs. If the comparison gives no counterexample, the verdict is
+    `Unknown`.
     """
     started = time.perf_counter()
     verdict = _prove(rule, seed)
@@ -51,7 +55,7 @@ def _prove(rule: Rule, seed: int) -> Verdict:
 def objection_to(equation: Equation) -> str | None:
     """Check that the right side is well typed wherever the left side is.
 
-    Return None if this is shown. Otherwise return the reason for the failure.
+    Return None if the check succeeds. Otherwise return the reason for the failure.
     """
     try:
         return type_objection(Assumptions(equation))

@@ -7,12 +7,13 @@ fold constants or infer shapes, so that `superopt.verification` may use it. Read
     `validate`: checks the structure of a ModelProto, for example its text, its tensor data, and that each name is defined once.
     `graphs`: finds all nested graphs of a model.
     `nodes`: represents lowered nodes and initializers as Python values, shortens chains of Reshape nodes, and builds models of
-        nodes, in which `Hollow` arrays can stand in for weights. It looks up the schemas of ONNX operators.
+        nodes, in which `Hollow` arrays can stand in for weights. The module also looks up the schemas of ONNX operators.
     `tensors`: returns the content of a tensor as bytes.
     `sparse`: replaces sparse tensors by dense tensors.
-    `kernels`: recognizes calls of compiled kernels, and replaces the calls by the nodes that they stand for.
+    `kernels`: recognizes calls of compiled kernels, and replaces each call by the nodes of the called function.
     `map_types`: keeps map types (of ZipMap nodes), which onnx_ir cannot represent, in metadata.
-    `normalization`: finds the constants by which a model shifts and scales its inputs, and with which it compares inputs.
+    `normalization`: finds the constants by which a model shifts and scales inputs, and the constants with which inputs are
+        compared.
     `specialize`: fixes inputs and sizes of a model, finds its Ifs, and inlines the branches that are taken.
     `names`: recognizes placeholder names of unnamed dimensions, and replaces the placeholders by keys such as `x[0]`.
 """

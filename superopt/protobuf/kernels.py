@@ -1,4 +1,4 @@
-"""Calls of compiled kernels in a model: how to recognize them, and the model with the nodes that they stand for."""
+"""Calls of compiled kernels in a model: recognize the calls, and replace each call by the nodes of the called function."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ because it contains the whole domain.
 
 
 def without_kernels(model: ModelProto) -> ModelProto:
-    """Return the model with each call of a kernel replaced by the nodes of its function, or the model itself without calls.
+    """Return the model with each call of a kernel replaced by the nodes of the called function.
 
-    The values in a function have the names that they had in the graph. Weights that only kernels read are left out.
+    A model without such calls is returned unchanged. A value in a function has the name that the value had in the graph.
+    Weights that only kernels read are left out.
     """
     functions = {(f.domain, f.name): f for f in model.functions if is_kernel_domain(f.domain)}
     if not functions:
@@ -36,7 +37,7 @@ def without_kernels(model: ModelProto) -> ModelProto:
 
 
 def is_kernel_domain(domain: str) -> bool:
-    """Return whether the domain is one of calls of kernels."""
+    """Return whether the domain is a domain of nodes that call kernels."""
     return domain.startswith(f"{KERNEL_DOMAIN}.")
 
 
@@ -47,7 +48,7 @@ def _inlined(model: ModelProto, functions: dict[tuple[str, str], FunctionProto])
 
 
 def _names(node: NodeProto) -> Iterator[str]:
-    """Yield the names that the node reads, including those that its subgraphs read."""
+    """Yield the names that the node reads, including names that its subgraphs read."""
     yield from node.input
     for attribute in node.attribute:
         for graph in (attribute.g, *attribute.graphs):

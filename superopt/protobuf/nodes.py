@@ -31,7 +31,7 @@ WEIGHTS = "weights"
 
 
 class Hollow(np.ndarray[Any, np.dtype[Any]]):
-    """A stand-in for an array: it has a type and a shape, but its elements are arbitrary.
+    """A stand-in for an array, with a type and a shape, but with arbitrary elements.
 
     In a model, a stand-in becomes a tensor with external data. The data file is needed only when a session is created.
     """
@@ -44,7 +44,7 @@ class Hollow(np.ndarray[Any, np.dtype[Any]]):
 
 @dataclass(frozen=True, eq=False)
 class Deferred:
-    """An array that is computed each time it is used, so that it takes memory only while it is used."""
+    """An array that is computed anew for each use, so that the array takes memory only during a use."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""How a model normalizes its inputs: the constants that it subtracts from an input, and the constants by which it then divides.
+"""The normalization of a model's inputs: constants that are subtracted, and constants by which the difference is divided.
 
 A model that computes `(x - mean) / std` usually receives values near `mean`. Its rounding errors at inputs near 0 are not
 typical. Inputs that exactly equal a constant also matter, because a difference is then 0, or a comparison has equal operands.
@@ -107,7 +107,7 @@ def conditioning(normalized: Mapping[str, Normalization]) -> float:
 
 
 def normalizations(model: ModelProto) -> dict[str, Normalization]:
-    """Return a mapping from the names of inputs to the maps by which the model normalizes them.
+    """Return a mapping from the names of inputs to the maps by which the model normalizes these inputs.
 
     A map includes the first addition or subtraction of a constant, and the multiplications by constants before and after this
     operation. Inputs to which no constant is added are left out.
@@ -132,8 +132,8 @@ def boundary_values(model: ModelProto, signed: Collection[str]) -> dict[str, tup
 
     Returns:
         A mapping from the name of an input to arrays in float64 that have the rank of the input and broadcast against the
-        input. The constants are operands of comparisons, minima, maxima and Clips, such as `c` in `x > c`. They are also
-        operands of sums and differences whose results are in `signed`, such as `c` in `x - c`.
+        input. The constants are operands of comparisons, minima, maxima and Clips, such as `c` in `x > c`. The constants are
+        also operands of sums and differences whose results are in `signed`, such as `c` in `x - c`.
     """
     stored = _constants(model)
     found: dict[str, list[Array]] = {}
@@ -212,7 +212,7 @@ def _factor_and_constant(
 ) -> tuple[Array, Array] | None:
     """Return the factor and the constant of a node that multiplies a value of rank `rank` by a factor and adds a constant.
 
-    Returns None if the node computes anything else.
+    Returns None for any other node.
     """
     one, zero = np.ones(()), np.zeros(())
     operands = [stored[name]() for name in node.input if name in stored]

@@ -37,7 +37,7 @@ class Specialization:
         sizes: The fixed sizes of dynamic dimensions. The key is a dimension's name or, for an unnamed dimension, the input and
             the axis, such as `x[0]`.
         branches: For each round of inlining, the conditions of the model's Ifs, in the order of `if_nodes`. Each condition is
-            True or False, or None if it is not known.
+            True or False, or None if the condition is not known.
     """
 
     values: Mapping[str, Array] = field(default_factory=dict)

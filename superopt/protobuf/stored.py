@@ -101,7 +101,7 @@ def _external(model: ModelProto, folder: Path) -> list[Path]:
 
 
 def _stamp(file: Path) -> tuple[int, int]:
-    """Return values that change when the bytes of a file change: its size and its modification time."""
+    """Return values that change when the bytes of a file change: the size and the modification time of the file."""
     stored = file.stat()
     return stored.st_size, stored.st_mtime_ns
 

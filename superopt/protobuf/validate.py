@@ -176,8 +176,8 @@ def _attribute_fault(attribute: AttributeProto, label: str) -> str | None:
 def _typing_fault(graph: GraphProto | FunctionProto, *, top: bool) -> str | None:
     """Return a description of the first fault among the graph's initializers, declared types and dimensions, or None.
 
-    `top` says whether the graph is the main graph. Among declared dimensions, only those of the main graph's inputs are limited
-    to `MAX_DIMENSION`.
+    `top` says whether the graph is the main graph. Declared dimensions of the main graph's inputs are limited to
+    `MAX_DIMENSION`, and other declared dimensions are not limited.
     """
     if isinstance(graph, GraphProto):
         for sparse in graph.sparse_initializer:

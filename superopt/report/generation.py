@@ -17,7 +17,7 @@ STAGES = ("enumerate", "dedupe", "verify")
 
 
 class GenerationCounts(Protocol):
-    """The counts of terms and rules for one universe (a vocabulary for terms), and the time and memory that it took.
+    """The counts of terms and rules for one universe (a vocabulary for terms), and the time and memory of its generation.
 
     `seconds` is the CPU time in seconds. `peak_bytes` is the largest peak memory of a process that worked on the universe.
     """

@@ -31,7 +31,7 @@ class IslandContent:
 
 @dataclass(frozen=True)
 class Inspection:
-    """The content of a model, with the parts that superopt can rewrite (islands) and the nodes that it cannot rewrite.
+    """The content of a model, with the parts that superopt can rewrite (islands) and the remaining nodes.
 
     Attributes:
         model: The name of the model.
@@ -41,7 +41,7 @@ class Inspection:
         nodes: The number of nodes in the file, including bodies of control flow.
         operators: The number of nodes in the file by operator.
         analyzed: The number of nodes after functions were inlined and constants folded. The islands consist of these nodes.
-        helpers: The number of analyzed nodes that need no island, because they compute constants, shapes or positions.
+        helpers: The number of analyzed nodes that need no island, because these nodes compute constants, shapes or positions.
         islands: The islands, in the order of the model.
         uncovered: The analyzed nodes that no search can rewrite, by operator and reason.
         sizes: For each dynamic dimension, the size at which the model is measured if no size is given.
@@ -49,7 +49,7 @@ class Inspection:
         weights: The bytes of the weights by element type.
         types: The number of node results of each floating-point type.
         provenance: The entries of the model's metadata that superopt wrote, if superopt rewrote the model.
-        seconds: The time of all nodes in a run on one thread, 0 if no run succeeded, or None if it was not measured.
+        seconds: The time of all nodes in a run on one thread, 0 if no run succeeded, or None if the time was not measured.
         problem: The reason why the model cannot be analyzed, or an empty text. If the model cannot be analyzed, `islands` is
             empty.
     """

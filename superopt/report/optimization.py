@@ -54,8 +54,9 @@ class Timing:
     """The comparison of the original and the optimized model, which were timed alternately.
 
     `original` and `optimized` are median end-to-end times in seconds per run. `speedup` is the ratio of the times, and `low`
-    and `high` are the bounds of its 95 % interval. `control` is the ratio of the times of two sessions of the original. Without
-    noise, this ratio would be 1. `noise` is the distance from 1 to the farther end of the ratio's 95 % interval.
+    and `high` are the bounds of the 95 % interval of the speedup. `control` is the ratio of the times of two sessions of the
+    original. Without noise, this ratio would be 1. `noise` is the distance from 1 to the farther end of the 95 % interval of
+    `control`.
     """
 
     original: float
@@ -72,9 +73,9 @@ class Timing:
 class KernelUse:
     """The kernels of an optimized model.
 
-    `islands` is the number of nodes that call kernels, and `nodes` is the number of nodes that they replace. `compile_seconds`
-    is the time that the compiler took. `low` and `high` are the bounds of the 95 % interval of the speedup over the same model
-    without the library. `without` is the speedup of the model without the library over the original.
+    `islands` is the number of nodes that call kernels, and `nodes` is the number of nodes that these calls replace.
+    `compile_seconds` is the time that the compiler took. `low` and `high` are the bounds of the 95 % interval of the speedup
+    over the same model without the library. `without` is the speedup of the model without the library over the original.
     """
 
     islands: int
@@ -101,7 +102,8 @@ class Rounding:
     If `reference` is `float64`, errors are differences from a run of the original in float64. The error of the optimized model
     may then be at most `tolerance` times the error of the original. If no float64 run was possible, `reference` is the reason,
     and the errors of the optimized model are differences from the original. `outputs` contains the outputs with the largest
-    errors. `left_out` says which inputs and sizes the check did not compare, for example because the original fails on them.
+    errors. `left_out` says which inputs and sizes the check did not compare, for example because the original fails on these
+    inputs.
     """
 
     original: float
@@ -148,7 +150,8 @@ class Prediction:
         provider: The execution provider on the device.
         threads: The number of threads on the device.
         versions: The software versions for which the profile is valid.
-        original: The predicted time of the original. It is None, like all other figures, if no candidate's time was predicted.
+        original: The predicted time of the original. This time and all figures below are None if no candidate's time was
+            predicted.
         optimized: The predicted time of the optimized model.
         speedup: The ratio of the two times.
         doubt: The number of seconds by which the saved time may be smaller than predicted, because of errors of the profile.
@@ -169,7 +172,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class SessionTuning:
-    """The session settings that tuning chose, their common speedup, and the speedup by each single setting that was tried.
+    """The session settings that tuning chose, the speedup by all chosen settings, and the speedup by each tried setting.
 
     Attributes:
         entries: The configuration entries for the session.
@@ -206,7 +209,7 @@ class Report:
         rules: The rules that were applied.
         segments: The results for the segments (parts of islands) that were searched.
         timing: The comparison of candidate and original, or None if no candidate was compared. If the models were compared at
-            several sizes of dynamic dimensions, this is the comparison with the smallest gain.
+            several sizes of dynamic dimensions, `timing` is the comparison with the smallest gain.
         one_thread: The comparison in sessions of one thread, at the sizes with the smallest gain, or None if sessions have one
             thread anyway.
         rounding: The result of the numerical check, or None if no candidate was checked. Candidates that are not faster are not
@@ -228,8 +231,9 @@ class Report:
         fixed: The fixed values of inputs and fixed sizes of dimensions, as text. The rewritten model is right only for these
             values and sizes.
         inlined: The number of branches of the original that are always taken and were inlined.
-        uncovered: The nodes that the search cannot rewrite, by operator and reason. Their shares are 0 if they were not timed.
-        hints: Sentences that say what the user can do next, such as options that may lead to a larger gain.
+        uncovered: The nodes that the search cannot rewrite, by operator and reason. If the nodes were not timed, the shares are
+            0.
+        hints: Sentences with next steps for the user, such as options that may lead to a larger gain.
         searched: The date and time of the search if the report comes from the time cache. Otherwise an empty text.
         why: Sentences that explain the verdict: on the operators with the longest run times, on the nodes that cannot be
             rewritten, and on the improvements that were refused.
@@ -237,7 +241,7 @@ class Report:
         refused: The number of improvements that were found but not used, by reason.
         rewrites_tried: The number of tried rewrites. A rewrite of a part of the model is tried if its run time is estimated.
         candidates_measured: The number of measured candidates. A candidate is a rewritten part of the model.
-        progress: The improvements of the search. For each improvement, a pair: its time, in seconds since the start of the
+        progress: The improvements of the search. Each improvement is a pair: its time, in seconds since the start of the
             search, and the seconds per run that the improved result saves according to the cost model. The saving decreases if
             a measurement of the whole model shows a smaller saving.
         operator_counts: For each operator whose node count changes, the counts in the original and in the result.

@@ -26,8 +26,8 @@ def summary(report: Report, *, target: str = "", verbose: bool = False) -> Rende
 
     `target` is the path of the file that was written, if there is one.
 
-    The summary names the few rules with the largest gains, the reasons for the verdict, and what the user can do next. The
-    tables list all rules, the segments that gained, and the operators that cannot be rewritten.
+    The summary names the few rules with the largest gains, the reasons for the verdict, and next steps for the user. The tables
+    list all rules, the segments that gained, and the operators that cannot be rewritten.
     """
     parts: list[RenderableType] = [verdict(report), Text(), labelled_rows(_rows(report, target, verbose=verbose))]
     if verbose:
@@ -207,7 +207,7 @@ def _session(tuning: SessionTuning) -> str:
 
 
 def _uncovered_lines(report: Report) -> Iterator[str]:
-    """Yield lines about the nodes that cannot be rewritten: a line for each operator and reason, and a line for the others."""
+    """Yield lines on nodes that cannot be rewritten: a line for each operator and reason, and a line for the rest."""
     slow = [row for row in report.uncovered if row.share >= REPORT.min_hint_share or not report.operators]
     rows = slow[: REPORT.max_uncovered_operators]
     for row in rows:

@@ -14,7 +14,7 @@ class SearchProgress:
     Attributes:
         seconds: The seconds of the budget that the search has used.
         budget: The seconds that the search may take.
-        speedup: The predicted speedup of the best result so far, or 0 if it cannot be predicted.
+        speedup: The predicted speedup of the best result so far, or 0 if no speedup can be predicted.
         tried: The number of tried rewrites. A rewrite of a part of the model is tried if its run time is estimated.
         measured: The number of measured candidates. A candidate is a rewritten part of the model.
     """
@@ -33,7 +33,7 @@ class Progress:
     Attributes:
         phase: The name of the current phase.
         done: The number of finished parts of the phase.
-        total: The number of parts, or 0 if it is unknown.
+        total: The number of parts, or 0 if this number is unknown.
         detail: The latest event.
         stage: The name of the stage of the run to which the phase belongs.
         place: The number of this stage, from 1, or 0 if the run has no stages.

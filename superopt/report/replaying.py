@@ -50,7 +50,7 @@ class ReplayReport:
 
 
 def replay_lines(report: ReplayReport) -> list[str]:
-    """Return the report's lines: the verdict, why segments (parts of the model) were not rewritten, and the check."""
+    """Return the report's lines: the verdict, the reasons why segments (parts of a model) were not rewritten, and the check."""
     lines = [f"{report.model}: {report.reason}"]
     counts = Counter({reason: len(outputs) for reason, outputs in report.left.items()})
     for reason, count in counts.most_common():

@@ -72,7 +72,7 @@ class SearchPlan:
 
     @property
     def verdict(self) -> str:
-        """One sentence that says what the search would rewrite."""
+        """One sentence about the parts that the search would rewrite."""
         if self.failed:
             return f"{self.model}: {self.failed}"
         count = sum(island.nodes for island in self.islands)

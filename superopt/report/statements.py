@@ -1,4 +1,4 @@
-"""Statements about a result that both the terminal and the HTML page show: what changed, errors, proofs and arithmetic."""
+"""Statements about a result that both the terminal and the HTML page show: changes, errors, proofs and arithmetic."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def kernels(use: KernelUse) -> str:
 def library_step(library: str) -> str:
     """Return the sentence that says how to register the library of kernels.
 
-    ONNX Runtime does not look for a name without a folder in the current folder.
+    If the name of a library has no folder, ONNX Runtime does not search the current folder for the library.
     """
     path = f"./{library}" if Path(library).name == library else library
     return f"register the kernels in each session: options.register_custom_ops_library({path!r})"

@@ -1,4 +1,4 @@
-"""Fusions: rules that replace a term of smaller operators by a single operator that the term defines.
+"""Fusions: rules that replace a term of smaller operators by a single operator. The operator is defined as this term.
 
 The constant `FUSIONS` in an operator's file in specs/ states the definition in the form in which models contain it. The side of
 the rule with the operator can also contain invertible moves, such as reshapes. Fusions are not in the rule store, because some
@@ -40,7 +40,7 @@ def recognized_operator(name: str) -> str | None:
 def recognition_text(name: str) -> str:
     """Return a description to show in place of the rule's text for a rule name of the form `operator.recognized`.
 
-    No rule states a step with such a name. If a term defines the operator, the description contains this term.
+    No rule states the step with this name. If a term defines the operator, the description contains this term.
     """
     op = name.removesuffix(RECOGNIZED)
     composite = registry()[op].composite.partition(" for ")[0].strip()

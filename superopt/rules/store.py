@@ -48,8 +48,8 @@ class LedgerEntry:
         instances: The ground instances of `axioms` that a check of the proof needs.
         unasked: The digests of arithmetic questions that a check of the proof can skip.
         specs: The digest of each operator in the statement or in an axiom of its proof.
-        origin: How the rule was found.
-        samples: The number of random instances at which both sides were evaluated and found equal.
+        origin: A text that says how the rule was found.
+        samples: The number of random instances at which both sides were evaluated and were equal.
         part: "core" for a rule that the other core rules do not imply, or "search" for a rule that the core rules imply.
         flags: The floating-point flags that the rule needs, or None if they were not determined.
         flags_basis: The evidence that the rule needs no other flags.

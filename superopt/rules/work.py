@@ -37,8 +37,8 @@ class _Cost:
     Attributes:
         flops: The number of floating-point operations.
         reads: The number of elements read from each operand. A constant reads nothing.
-        accumulated: Whether the element is a sum over an index. In a sum of such sums, all additions are already counted for
-            the inner sums.
+        accumulated: Whether the element is a sum over an index. In a sum of elements of this kind, all additions are already
+            counted for the inner sums.
         picked: Whether the element is a product in which one factor is 1 for a single value of an index and 0 for all other
             values. The sum of these products over the index reads only one element.
     """
@@ -77,7 +77,7 @@ class _Costs:
         """Return a tensor whose elements are computed once.
 
         The first access to the tensor adds the operations that compute all of its elements to `self.flops`. An access itself
-        costs no operations, only the reads for one element.
+        costs no operations. The cost of an access is the reads that compute one element.
         """
 
         @functools.cache

@@ -8,7 +8,7 @@ Sessions and devices:
     `session`: loads a model in ONNX Runtime, runs it, makes random inputs, and times runs with bound inputs and outputs.
     `device`: devices, execution providers, provider options and GPU libraries.
     `settings`: session settings for the choices that tuning tries.
-    `tuning`: session tuning: which optimizers, threads and layouts make a model fastest.
+    `tuning`: session tuning: finds the optimizers, threads and layouts with which a model is fastest.
     `ort_values`: conversion between numpy arrays and OrtValue, with bfloat16.
     `trial_runs`: runs models in a child process, on inputs on which ONNX Runtime may crash.
     `hardware`: names and cache sizes of processors.
@@ -18,12 +18,12 @@ The numerical check:
 
     `check`: runs original and candidate on the same inputs and compares all outputs (differential testing).
     `reference`: the float64 run of the original, with ONNX's reference evaluator and faster convolutions.
-    `rounding`: the tolerance of each element: whether rounding explains the error.
+    `rounding`: the tolerance of each element, which decides whether rounding explains the error of the element.
     `adversarial`: adversarial inputs: masks, infinities, NaN, extreme and constant values.
-    `sizes`: dynamic dimensions: their keys, and the sizes at which the check runs both models.
-    `input_source`: where input values come from: the user's examples, or random numbers within bounds.
+    `sizes`: the keys of dynamic dimensions, and the sizes at which the check runs both models.
+    `input_source`: the sources of input values: the user's examples, or random numbers within bounds.
     `feasible`: sizes and inputs at which a model runs.
-    `bounds`: bounds of integer inputs that select positions, as for Gather.
+    `bounds`: bounds of integer inputs that select positions, such as the indices of Gather.
 
 Timing:
 
@@ -36,5 +36,5 @@ Timing:
 Caches on disk:
 
     `cache`: the time cache: key-value storage of measured times in an SQLite file that processes share.
-    `result_cache`: memoization of any result that is computed from models: cache keys from model bytes and code digests.
+    `result_cache`: a cache of results that are computed from models, with keys from model bytes and code digests.
 """

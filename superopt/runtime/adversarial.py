@@ -110,17 +110,17 @@ def adversarial_values(
     """Return sets of adversarial values for all inputs, the most significant first.
 
     The model may compute with the elements of an integer input as plain numbers (see `number_inputs`). In the first sets, such
-    inputs have small, large and negative values, and values near the integer constants of the model. In the later sets, they
-    have the values of masks. All other integer and boolean inputs are masks or indices. In each set, either all elements of
-    masks and indices are 0, or one row is 0, or all elements have the largest value, or all elements are random.
+    inputs have small, large and negative values, and values near the integer constants of the model. In the later sets, such
+    inputs have the values of masks. All other integer and boolean inputs are masks or indices. In each set, either all elements
+    of masks and indices are 0, or one row is 0, or all elements have the largest value, or all elements are random.
 
     Args:
         ports: the inputs.
         seed: the seed of the values.
         sizes: the sizes of dynamic dimensions.
         source: the source of the values that are changed, and of the bounds of integers.
-        windowed: the names of the inputs that are images, as `image_inputs` returns them.
-        numbers: the names of the integer inputs that are numbers, as `number_inputs` returns them.
+        windowed: the names of the inputs that are images (see `image_inputs`).
+        numbers: the names of the integer inputs whose elements are plain numbers (see `number_inputs`).
         constants: the integers in the model.
     """
     floats = [port.name for port in ports if is_floating(port.dtype)]

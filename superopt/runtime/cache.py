@@ -43,8 +43,8 @@ class Cache:
     key, the first value stays. If the file is not a database, or if the folder cannot be written, the cache exists only in
     memory, and `error` contains the reason. While the machine is busy, new values are stored only in memory, because times that
     are measured on a busy machine would mislead later searches. After a request to stop the search, new values are also stored
-    only in memory, because the request may have cut their computation short. `was_busy` is True once a value was stored while
-    the machine was busy.
+    only in memory, because their computation may be incomplete. `was_busy` is True once a value was stored while the machine
+    was busy.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -126,11 +126,11 @@ class Part:
     settings: Sequence[Json]
 
     def get(self, key: Sequence[Json]) -> Json:
-        """Return the value stored for the key and the settings, or None, as `Cache.get`."""
+        """Return the value stored for the key and the settings, or None, like `Cache.get`."""
         return self.cache.get([*key, *self.settings])
 
     def put(self, key: Sequence[Json], value: Json) -> None:
-        """Store the value for the key and the settings, as `Cache.put`."""
+        """Store the value for the key and the settings, like `Cache.put`."""
         self.cache.put([*key, *self.settings], value)
 
 
@@ -155,9 +155,10 @@ class CacheContent:
 
 @contextlib.contextmanager
 def replacing_entries(path: Path, *, keep: bool) -> Iterator[Path]:
-    """Yield the path of an empty cache. If `keep` is True, its entries are added to the cache at `path` when the context ends.
+    """Yield the path of an empty cache.
 
-    An added entry replaces an entry with the same key. If the context raises an exception, no entry is added.
+    If `keep` is True, the new entries of this cache are added to the cache at `path` when the context ends. An added entry
+    replaces an entry with the same key. If the context raises an exception, no entry is added.
     """
     with scratch_folder() as folder:
         empty = folder / path.name
@@ -288,7 +289,7 @@ def _connected(path: Path) -> sqlite3.Connection:
     """Open the cache file at `path`, unless a recent attempt failed because another process had locked the file.
 
     Raises:
-        sqlite3.Error, OSError: the file cannot be opened, or another process has locked it.
+        sqlite3.Error, OSError: the file cannot be opened, or another process has locked the file.
     """
     if time.monotonic() < _locked.get(path, -math.inf) + PROCESS.cache_retry_seconds:
         raise sqlite3.OperationalError("database is locked")

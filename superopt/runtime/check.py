@@ -48,7 +48,7 @@ class Check:
         inputs: the names of the input sets on which the models were compared, such as `zero`.
         left_out: the names of the input sets on which the original fails or for which there was no time. If the original does
             not run at some sizes, one more entry states the number of these sizes. Another entry states the number of sizes at
-            which the original's outputs depend on memory that it does not write, or at which a run needs too much memory.
+            which the original's outputs depend on uninitialized memory, or at which a run needs too much memory.
         outputs: for each output, its name, the error of the original and the error of the candidate.
     """
 
@@ -110,7 +110,7 @@ def check_candidate(
     The models run at the dimension sizes `sizes` and at additional sizes. See `check_all`.
 
     Raises:
-        CheckFailedError, InvalidModelError: as `check_all`.
+        CheckFailedError, InvalidModelError: see `check_all`.
     """
     trials = [CheckSizes("", sizes or {}, seconds)]
     return check_all(original, candidate, device, trials, settings, given)
@@ -137,10 +137,10 @@ def check_all(
     An element of the candidate's output must be finite if the original's element is finite. Rounding must explain the
     difference between the two elements, or the difference between the candidate's element and a float64 run of the original
     (see `OutputPair`). On all ordinary inputs together, the candidate's largest error must be at most `tolerance` times the
-    original's largest error. In this comparison, an error of the original below 4 units in the last place of the output's
-    largest magnitude counts as 4 units. Where the original is far from the float64 run, the candidate must be far from the
-    float64 run too, because the original may round on purpose. If `identical` is True, differences caused by rounding are not
-    allowed. Instead, the outputs must have the same bits, except for signs of zeros and bits of NaN, both with and without ONNX
+    original's largest error. In this comparison, the original's error counts as at least 4 units in the last place of the
+    output's largest magnitude. Where the original is far from the float64 run, the candidate must be far from the float64 run
+    too, because the original may round on purpose. If `identical` is True, differences caused by rounding are not allowed.
+    Instead, the outputs must have the same bits, except for signs of zeros and bits of NaN, both with and without ONNX
     Runtime's graph optimizations.
 
     If a candidate's error seems too large, further runs measure how far rounding can change the original's outputs. The further
@@ -185,7 +185,7 @@ def _checked(
     False, ONNX Runtime does not optimize the graphs.
 
     Raises:
-        CheckFailedError, InvalidModelError: as `check_all`.
+        CheckFailedError, InvalidModelError: see `check_all`.
     """
     factor, adversarial, identical = settings.tolerance, settings.adversarial, settings.identical
     bench = _Bench(original, device, settings.seed, given, exact=exact, optimized=optimized)
@@ -298,8 +298,8 @@ class _Bench:
 
     `why` is the reason why no float64 run of the original is possible, or an empty text. `evaluated` is True after the first
     successful float64 run. From then on, a failure on some inputs does not prevent float64 runs on other inputs. `empty` lists
-    the inputs without elements that were tried, each with a name. `needed` contains the number of input elements and the memory
-    in bytes of each run in the child process.
+    the tried inputs without elements, each with a name. `needed` contains the number of input elements and the memory in bytes
+    of each run in the child process.
     """
 
     def __init__(
@@ -402,7 +402,7 @@ class _Bench:
             self.left_out.append(f"{large} sizes at which the original needs too much memory")
 
     def _run_in_child(self, feeds: Mapping[str, Array]) -> None:
-        """Run the original in a child process, and store the memory that the run has needed, if it is known.
+        """Run the original in a child process, and store the memory that the run has needed, if this memory is known.
 
         Raises:
             InvalidModelError: the original does not run.
@@ -507,7 +507,8 @@ class _Bench:
         """Return samples of the original's rounding noise: outputs that differ from the run's outputs by rounding.
 
         `look` is the number of earlier calls for this run. Each call gives different samples. Later calls add outputs on
-        slightly changed inputs. Only these show where functions within a kernel jump, as the sigmoids of an LSTM do near -17.
+        slightly changed inputs. Only outputs on changed inputs show where functions within a kernel jump. For example, the
+        sigmoids of an LSTM jump near -17.
         """
         first = sum(CHECK.noise_sample_counts[:look])
         numbers = range(first, first + CHECK.noise_sample_counts[look])
@@ -623,11 +624,11 @@ def _compared(
     """Run the candidate on the inputs of all runs, and compare the candidate's outputs with the original's outputs.
 
     Returns:
-        The errors on ordinary inputs, each with the name of the output, and the runs in which the candidate's error seems too
-        large, each with the candidate's outputs.
+        Two lists. The first list contains the errors on ordinary inputs, each with the name of the output. The second list
+        contains the runs in which the candidate's error seems too large, each with the candidate's outputs.
 
     Raises:
-        CheckFailedError: the inputs or outputs of the candidate are not those of the original, the candidate cannot be loaded
+        CheckFailedError: the inputs or outputs of the two models differ in name, type or shape, the candidate cannot be loaded
             or run, or `identical` is True and outputs have different bits.
     """
     errors: list[tuple[str, OutputErrors]] = []
@@ -664,10 +665,10 @@ _EmptyInputs: TypeAlias = "tuple[str, Mapping[str, Array]]"
 def _plain_runs(
     original: Loadable, device: Device, empty: Sequence[_EmptyInputs]
 ) -> tuple[list[_EmptyInputs], list[Mapping[str, tuple[int, ...]]]]:
-    """Return the elements of `empty` on which the original runs without graph optimizations.
+    """Return two lists. The first list contains the elements of `empty` on which the original runs without graph optimizations.
 
-    The second list contains the shapes of inputs on which the original's outputs depend on memory that it does not write. These
-    inputs are not in the first list. The candidate may have any outputs on inputs of these shapes.
+    The second list contains the shapes of inputs on which the original's outputs depend on uninitialized memory. These inputs
+    are not in the first list. The candidate may have any outputs on inputs of these shapes.
     """
     possible: list[_EmptyInputs] = []
     unwritten: list[Mapping[str, tuple[int, ...]]] = []
@@ -689,9 +690,9 @@ def _shapes(feeds: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
 def _require_plain_runs(candidate: Loadable, device: Device, possible: Sequence[_EmptyInputs]) -> None:
     """Require that the candidate runs, without graph optimizations, on each input in `possible`.
 
-    `possible` lists inputs without elements on which the original runs without graph optimizations. ONNX Runtime's graph
-    optimizations decide whether some models run on an empty tensor, because the optimizations can remove or add a Reshape to
-    `[0, -1]`, which fails.
+    `possible` lists inputs without elements on which the original runs without graph optimizations. Some models run on an empty
+    tensor only with graph optimizations, or only without graph optimizations, because ONNX Runtime's optimizations can remove
+    or add a Reshape to `[0, -1]`, which fails.
 
     Raises:
         CheckFailedError: the candidate does not run.
@@ -709,8 +710,8 @@ def _looked_closer(
 ) -> tuple[list[tuple[str, OutputErrors]], set[str]]:
     """Measure rounding noise for the runs in which the candidate's error seems too large, and judge these runs again.
 
-    Runs with small inputs come first. If no time is left to measure the noise of an ordinary run, the noise relative to the
-    magnitude of the output is assumed to be the largest relative noise of the previous runs.
+    Runs with small inputs come first. If no time is left to measure the noise of an ordinary run, its relative noise is assumed
+    to be the largest relative noise of the previous runs. Relative noise is the noise divided by the magnitude of the output.
 
     Returns:
         The errors, each with the name of the output, and the names of the adversarial runs for which there was no time.
@@ -751,7 +752,7 @@ def _together(
 ) -> tuple[float, float, tuple[tuple[str, float, float], ...]]:
     """Return the largest error of the original, and the largest error of the candidate, over all outputs and inputs.
 
-    The third item contains the name and the two errors of each output.
+    The third item of the result contains the name and the two errors of each output.
 
     Floating-point outputs are judged separately from outputs of other types, because the error of an output that is not
     floating-point is the share of wrong elements.
@@ -864,7 +865,8 @@ def _tensors(names: Sequence[str], *runs: Sequence[object]) -> Iterator[tuple[st
 def _parts(value: Mapping[object, object]) -> list[Array]:
     """Return two arrays for an output that is a map: the keys, and the numbers.
 
-    If the numbers are Python floats, ONNX Runtime has converted them from float32. In this case, the second array is float32.
+    If the numbers are Python floats, ONNX Runtime has converted the numbers from float32. In this case, the second array is
+    float32.
     """
     numbers = np.array([*value.values()])
     own = all(isinstance(number, float) and not isinstance(number, np.floating) for number in value.values())

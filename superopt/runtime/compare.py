@@ -143,12 +143,12 @@ class ComparisonOptions(TypedDict, total=False):
 def compare(
     original: Loadable, candidate: Loadable, device: Device, *, sizes: Sizes = None, **how: Unpack[ComparisonOptions]
 ) -> Comparison:
-    """Time two models on one device, and stop once it is clear whether the candidate is faster.
+    """Time two models on one device until it is clear whether the candidate is faster.
 
     `sizes` contains the sizes of the models' dynamic dimensions.
 
     Raises:
-        InvalidModelError, ProviderError: as `compare_settings`.
+        InvalidModelError, ProviderError: see `compare_settings`.
     """
     ((found,),) = compare_settings((original, device), [(candidate, device)], at=[sizes], until=DECIDED, **how)
     return found
@@ -162,7 +162,7 @@ def compare_all(
     `sizes` contains the sizes of the models' dynamic dimensions.
 
     Raises:
-        InvalidModelError, ProviderError: as `compare_settings`.
+        InvalidModelError, ProviderError: see `compare_settings`.
     """
     (found,) = compare_settings((original, device), [(candidate, device) for candidate in candidates], at=[sizes], **how)
     return found
@@ -197,7 +197,7 @@ def compare_settings(
         source: the source of the inputs.
         cold: whether the processor's caches are filled with other data before each timed run.
         loads: the largest number of times that the models are loaded, as in `compare_in_turns`.
-        run_bytes: the memory in bytes that a run of one model needs beyond the loaded model, as far as it is known.
+        run_bytes: the memory in bytes that a run of one model needs beyond the loaded model, or 0 if this memory is not known.
         until: the condition under which the timing stops early, as in `compare_in_turns`.
         progress: a function that is called with the share of the time that has passed.
 
@@ -249,15 +249,15 @@ def compare_settings(
 
 
 class _TooMuchMemoryError(Exception):
-    """The runs of the models need too much memory for loading all models together."""
+    """If all models were loaded together, their runs would need too much memory."""
 
 
 def _require_little_memory(ready: Sequence[Timed], start: int, count: int) -> None:
     """Run the last model, and check the memory that this process needs for the runs of `count` models.
 
-    The first run of a session is not sufficient, because the session frees its memory afterwards (see `Bound`). The models in
-    `ready` have run. The remaining models are expected to need as much memory as these models. This process had `start` bytes
-    of memory before the runs.
+    The first run of a session does not show this memory, because the session frees its memory afterwards (see `Bound`). The
+    models in `ready` have run. The remaining models are expected to need as much memory as these models. This process had
+    `start` bytes of memory before the runs.
 
     Raises:
         _TooMuchMemoryError: the models need more than `COMPARISON.max_run_bytes`.
@@ -280,7 +280,7 @@ def _feasible(session: Session, setting: Setting, sizes: Sizes, source: InputSou
 
 
 def _message(model: Loadable) -> Loadable:
-    """Return a ModelProto as bytes, so that it need not be serialized at each load. Other models are returned unchanged."""
+    """Return a ModelProto as bytes, so that the model is serialized only once. Other models are returned unchanged."""
     return model.SerializeToString() if isinstance(model, ModelProto) else model
 
 
@@ -409,7 +409,7 @@ def _is_settled(rounds: Sequence[Times], spent: float, seconds: float) -> bool:
 def _block(load: Callable[[], Timed]) -> float:
     """Load the model, and return the time of its fastest run in seconds.
 
-    There are at least three runs, and they take at least half a second in total.
+    There are at least three runs, which take at least half a second in total.
     """
     timed = load()
     times: list[float] = []
@@ -447,7 +447,7 @@ def _rounds(timed: Sequence[Timed], deadline: float, until: StoppingRule, report
 
 
 def _runs_for_visit(timed: Timed) -> tuple[int, int]:
-    """Return the number of samples that are timed when it is the model's turn, and the number of runs in each sample.
+    """Return the number of samples that are timed in one turn of the model, and the number of runs in each sample.
 
     A round gives each model one turn. All samples of a turn should take about 8 ms. If one run takes more than 50 ms, the turn
     has one sample of one run.
@@ -472,8 +472,8 @@ def _visit(timed: Timed, samples: int, batch: int) -> float:
 def _summaries(rounds: Sequence[Times]) -> list[Comparison]:
     """Return the comparison of each candidate with the original.
 
-    Each element of `rounds` contains the times of all models in one round. Its first number and its last number are times of
-    the original.
+    Each element of `rounds` contains the times of all models in one round. The first and the last time in an element are times
+    of the original.
     """
     return [_summary([(times[0], times[which], times[-1]) for times in rounds]) for which in range(1, len(rounds[0]) - 1)]
 

@@ -94,7 +94,7 @@ class Device:
 
     @property
     def identity(self) -> str:
-        """A key for measured times. The text contains the device's name and options, and the version of ONNX Runtime."""
+        """A key for measured times. The key contains the device's name and options, and the version of ONNX Runtime."""
         graph = "graph" if self.cuda_graph else "stream"
         rounding = ("no TF32",) if self.provider != "cpu" and _is_without_tf32() else ()
         layout = (*(("portable",) if self.portable else ()), *(("nhwc",) if self.nhwc else ()))

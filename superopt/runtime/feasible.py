@@ -33,7 +33,7 @@ class RunnableModel(Protocol):
 
 @dataclass(frozen=True)
 class Feasible:
-    """Sizes of dynamic dimensions at which a model runs, and a source of inputs on which it runs.
+    """Sizes of dynamic dimensions at which a model runs, and a source of inputs on which the model runs.
 
     If every attempt fails, `error` is the error of the first attempt. Otherwise, `seconds` is the time of one run at each of
     the sizes, including the time to make the inputs.
@@ -48,9 +48,10 @@ class Feasible:
 def find_feasible(
     session: RunnableModel, sizes: Sequence[Mapping[str, int]], source: InputSource, *, chosen: bool = True
 ) -> Feasible:
-    """Find bounds for random inputs such that the model runs at all of the `sizes`. Examples are used where they fit.
+    """Find bounds for random inputs such that the model runs at all of the `sizes`.
 
-    If the model runs with none of the tried bounds, and the user did not choose the sizes, other sizes are tried.
+    An example is used if its arrays have these sizes. If the model runs with none of the tried bounds, and the user did not
+    choose the sizes, other sizes are tried.
 
     Args:
         session: The model.

@@ -22,7 +22,7 @@ class InputSource:
     """The examples and fixed inputs that the user gave, and bounds for integers that are drawn at random.
 
     Attributes:
-        bounds: The bounds of integer inputs, as `random_inputs` takes them.
+        bounds: The bounds of integer inputs, in the form that `random_inputs` takes.
         examples: The examples. An example is used if its arrays have the current sizes of the dynamic dimensions.
         fixed: The values of inputs that never change.
         fixed_sizes: The sizes of dynamic dimensions that never change, by the keys of `dynamic_dimension_keys`.
@@ -47,7 +47,7 @@ class InputSource:
     def digest(self) -> str:
         """A digest of examples and fixed inputs, or an empty text if there are none.
 
-        The bounds are not included, because the model and the code determine them.
+        The bounds are not included, because the model and the code determine the bounds.
         """
         if not (self.examples or self.fixed or self.fixed_sizes):
             return ""
@@ -76,7 +76,7 @@ class InputSource:
         """Return values for all inputs. If an example fits, its values are used. All other values are random.
 
         Raises:
-            InvalidModelError: As `random_inputs`.
+            InvalidModelError: See `random_inputs`.
         """
         fitting = self.fitting(ports, sizes)
         return self._with(fitting[seed % len(fitting)] if fitting else {}, ports, seed, sizes)
@@ -84,10 +84,11 @@ class InputSource:
     def drawn(self, ports: Sequence[Port], seed: int = 0, sizes: Mapping[str, int] | None = None) -> dict[str, Array]:
         """Return random values for all inputs.
 
-        If an example input has the same types and shapes, its integers, booleans and strings replace the random values.
+        If the arrays of an example have the types and shapes of the inputs, the example's integers, booleans and strings
+        replace the random values.
 
         Raises:
-            InvalidModelError: As `random_inputs`.
+            InvalidModelError: See `random_inputs`.
         """
         fitting = self.fitting(ports, sizes)
         example = fitting[seed % len(fitting)] if fitting else {}

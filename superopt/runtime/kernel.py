@@ -33,7 +33,7 @@ Within a graph, the output shares the memory of the operand. A node that is time
 
 @cache
 def last_level_cache() -> int:
-    """Return the size of the processor's last-level cache in bytes, or 32 MiB if the system does not report it."""
+    """Return the size of the processor's last-level cache in bytes, or 32 MiB if the system does not report the size."""
     for level in ("SC_LEVEL3_CACHE_SIZE", "SC_LEVEL2_CACHE_SIZE"):
         with contextlib.suppress(ValueError, OSError):
             size = os.sysconf(level)

@@ -79,7 +79,7 @@ def check_all_sizes(
     """Run the numerical check of the candidate against the original at each choice of sizes of the dynamic dimensions.
 
     Raises:
-        CheckFailedError, InvalidModelError: as `check_all`.
+        CheckFailedError, InvalidModelError: see `check_all`.
     """
     seconds = (CHECK.hurried_check_seconds if is_stop_requested() else CHECK.check_seconds) / len(sizings)
     trials = [CheckSizes(str(sizing) if sizing.numbers else "", sizing.numbers, seconds) for sizing in sizings]
@@ -100,7 +100,7 @@ def cached_check(
     If the check fails, the `CheckFailedError` is returned, not raised. See `cached_result`.
 
     Raises:
-        InvalidModelError: as `check_all`.
+        InvalidModelError: see `check_all`.
     """
 
     def find() -> Json:
@@ -125,8 +125,7 @@ def compare_at_all_sizes(
     progress: Callable[[float], None] | None = None,
     source: InputSource = DRAWN,
 ) -> tuple[SizeComparisons, float]:
-    """Compare the models at each choice of sizes in `sizings`, and return the comparisons and the time that they took in
-    seconds.
+    """Compare the models at each choice of sizes in `sizings`, and return the comparisons and their total time in seconds.
 
     On the CPU, the candidate is loaded in a child process first, in case ONNX Runtime crashes.
 
@@ -134,7 +133,7 @@ def compare_at_all_sizes(
     are never cached, because a comparison on a busy machine would otherwise determine the result of all later runs.
 
     Raises:
-        InvalidModelError, ProviderError: as `compare_settings`.
+        InvalidModelError, ProviderError: see `compare_settings`.
     """
     start = active_time()
     require_loads(candidate, device)

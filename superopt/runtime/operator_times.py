@@ -22,8 +22,8 @@ _EVENT = "_kernel_time"
 def operator_seconds(model: Loadable, device: Device, sizes: Mapping[str, int], source: InputSource) -> dict[str, float]:
     """Measure the seconds that each operator takes in one run of the model, with ONNX Runtime's profiler.
 
-    The result maps each operator to its seconds. The run is the fastest of several runs that follow a first run. Operators have
-    the names that ONNX Runtime gives them after its optimizations, such as `FusedConv`. Control flow operators are left out,
+    The result maps each operator to its seconds. The run is the fastest of several runs that follow a first run. The names of
+    operators are ONNX Runtime's names after its optimizations, such as `FusedConv`. Control flow operators are left out,
     because the nodes of their bodies are counted. The result is empty if ONNX Runtime's trace is not complete.
 
     Raises:

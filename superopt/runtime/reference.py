@@ -326,7 +326,7 @@ class _Evaluator(ReferenceEvaluator):
     def _last_uses(self) -> list[set[str]]:
         """For each node, the names of the values to free after the node.
 
-        No later node reads these values, and they are not outputs of the graph.
+        No later node reads these values, and none of these values is an output of the graph.
         """
         needed = {"", *self.output_names}
         found = []
@@ -493,8 +493,8 @@ class Conv(OpRun):
     A large image is computed in blocks of rows.
 
     A tile is a block of pixels that Winograd's algorithm computes together. If `tiles` is True, an output is NaN if its tile
-    contains an infinity or NaN. Winograd's algorithm gives NaN for such outputs, and so does a kernel that is enlarged by
-    zeros.
+    contains an infinity or NaN. Winograd's algorithm gives NaN for such outputs. A kernel that is enlarged by zeros also gives
+    NaN for such outputs.
     """
 
     op_domain = ""
@@ -649,7 +649,7 @@ class Softmax(OpRun):
         return (self.of_rows(rows).reshape(x.shape),)
 
     def of_rows(self, rows: Array) -> Array:
-        """Return the function of each row of a matrix."""
+        """Return the softmax of each row of a matrix."""
         powers: Array = np.exp(rows - rows.max(axis=1, keepdims=True))
         result: Array = powers / powers.sum(axis=1, keepdims=True)
         return result
@@ -659,7 +659,7 @@ class LogSoftmax(Softmax):
     """The logarithm of Softmax along all axes from `axis` on (ONNX LogSoftmax before opset 13)."""
 
     def of_rows(self, rows: Array) -> Array:
-        """Return the function of each row of a matrix."""
+        """Return the logarithm of the softmax of each row of a matrix."""
         below: Array = rows - rows.max(axis=1, keepdims=True)
         result: Array = below - np.log(np.exp(below).sum(axis=1, keepdims=True))
         return result
@@ -669,7 +669,7 @@ class Hardmax(Softmax):
     """A one at the first maximum along all axes from `axis` on, and zeros elsewhere (ONNX Hardmax before opset 13)."""
 
     def of_rows(self, rows: Array) -> Array:
-        """Return the function of each row of a matrix."""
+        """Return the rows with a one at the first maximum of each row, and zeros elsewhere."""
         largest: Array = np.arange(rows.shape[1]) == rows.argmax(axis=1)[:, None]
         return largest.astype(rows.dtype)
 
@@ -785,9 +785,9 @@ class RuntimeKernel(OpRun):
 class Resize(op_resize.Resize):
     """Resized images (ONNX Resize).
 
-    In the mode `nearest`, ONNX Runtime chooses the pixels, because it rounds coordinates in float32. With `align_corners`, ONNX
-    Runtime computes coordinates from the size of the result, and the implementation in ONNX's reference evaluator computes them
-    from the scale.
+    In the mode `nearest`, ONNX Runtime chooses the pixels, because ONNX Runtime rounds coordinates in float32. With
+    `align_corners`, ONNX Runtime computes coordinates from the size of the result, but ONNX's reference evaluator computes
+    coordinates from the scale.
     """
 
     op_domain = ""
@@ -805,7 +805,7 @@ class Resize(op_resize.Resize):
         return (found,)
 
     def _chosen(self, x: Array, *others: Array | None) -> Array:
-        """Return the flat position of the pixel of `x` that each pixel of the result repeats."""
+        """Return the flat position in `x` of the source pixel of each pixel of the result."""
         places = np.arange(x.size, dtype=np.int32).reshape(x.shape)
         narrow = [None if v is None else v.astype(np.float32) if v.dtype.kind == "f" else v for v in others]
         given = {f"v{n}": v for n, v in enumerate((places, *narrow)) if v is not None}

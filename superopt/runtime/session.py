@@ -110,8 +110,8 @@ class Session:
         traced: the first part of the path of the profile file. The method `trace` returns the whole path. If `traced` is None,
             no profile is written. For TensorRT, the profile is from a run on the CPU.
         sizes: sizes of dynamic dimensions. The session treats these dimensions as fixed.
-        pooled: whether ONNX Runtime keeps the memory of a run for later runs. If it is False, runs at many sizes need less
-            memory, and each run takes longer.
+        pooled: whether ONNX Runtime keeps the memory of a run for later runs. If `pooled` is False, runs at many sizes need
+            less memory, and each run takes longer.
 
     Raises:
         InvalidModelError: ONNX Runtime cannot load the model.
@@ -173,7 +173,7 @@ class Session:
         if taken != PROVIDERS[provider]:
             libraries = "CUDA, cuDNN or TensorRT library" if provider == "tensorrt" else "CUDA or cuDNN library"
             raise ProviderError(
-                f"the provider {provider} could not be used, ONNX Runtime fell back to {taken} "
+                f"the provider {provider} could not be used; ONNX Runtime fell back to {taken} "
                 f"(a missing or mismatched {libraries}, or no device)"
             )
         if not anywhere and provider != "cpu" and self.placement and not self.placement.get(provider):
@@ -275,8 +275,9 @@ class Bound:
     An output whose shape differs from the declared shape cannot be bound in advance. If there is such an output, `_free` lists
     all outputs, and ONNX Runtime allocates all outputs anew in each run.
 
-    In the first run, ONNX Runtime allocates the values one by one. In later runs, it allocates one block for all values. If
-    `pooled` is True, the session keeps the memory of its runs, and the memory of the first run is freed after this run.
+    In the first run, ONNX Runtime allocates the values one by one. In later runs, ONNX Runtime allocates one block for all
+    values. If `pooled` is True, the session keeps the memory of its runs, and the memory of the first run is freed after this
+    run.
     """
 
     def __init__(

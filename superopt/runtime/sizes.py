@@ -119,8 +119,8 @@ def _empty(names: Sequence[str]) -> Iterator[dict[str, int]]:
 def _around(names: Sequence[str], constants: Sequence[int]) -> Iterator[dict[str, int]]:
     """Yield sizes near each of the model's constants: the constant, the constant plus 1, and the constant minus 1.
 
-    Either one dimension or all dimensions have this size. For a large constant, an eighth of the constant is yielded first, as
-    the size of one dimension.
+    In each choice of sizes, either one dimension or all dimensions have one of these values. For a large constant, an eighth of
+    the constant is yielded first, as the size of one dimension.
     """
     for constant in constants:
         if constant > CHECK.min_laddered_size:
@@ -189,7 +189,7 @@ class _Constants:
     extents: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     def inside(self, graph: GraphProto | FunctionProto) -> _Constants:
-        """Return the constants that the nodes of a nested graph may read: these constants and the initializers of the graph."""
+        """Return the constants for nodes of a nested graph: the constants of this object, and the initializers of the graph."""
         found = _Constants(self.opsets, {**self.values}, {**self.extents})
         for name in graph.input if isinstance(graph, FunctionProto) else [port.name for port in graph.input]:
             found.values.pop(name, None)
@@ -207,7 +207,7 @@ class _Constants:
             self.values[name] = numpy_helper.to_array(tensor)
 
     def fold(self, node: NodeProto) -> bool:
-        """Add the result of the node if the node computes a small constant from constants, and return whether it does so."""
+        """If the node computes a small constant from constants, add its result. Return whether a result was added."""
         if node.domain not in ("", "ai.onnx"):
             return False
         if node.op_type == "Constant":

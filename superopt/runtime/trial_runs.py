@@ -26,7 +26,7 @@ class TrialSession:
         If `optimized` is False, ONNX Runtime does not optimize the graph at all.
 
         Raises:
-            InvalidModelError, RuntimeDiedError, TimeoutError: As `Child.load`.
+            InvalidModelError, RuntimeDiedError, TimeoutError: See `Child.load`.
         """
         self._process = process
         self._session = process.load(
@@ -36,20 +36,20 @@ class TrialSession:
         self.peak_bytes = 0
 
     def run(self, feeds: Mapping[str, Array]) -> int:
-        """Run the model once, and return the memory in bytes that the run has needed, or 0 if it is not known.
+        """Run the model once, and return the memory in bytes that the run has needed, or 0 if this memory is not known.
 
         Raises:
-            InvalidModelError, RuntimeDiedError, TimeoutError: As `Child.load`.
+            InvalidModelError, RuntimeDiedError, TimeoutError: See `Child.load`.
         """
         needed = self._session.run(feeds)
         self.peak_bytes = max(self.peak_bytes, needed)
         return needed
 
     def is_repeatable(self, feeds: Mapping[str, Array]) -> bool:
-        """Run the model twice, and return False if the outputs depend on memory that the model does not write.
+        """Run the model twice, and return False if the outputs depend on uninitialized memory.
 
         Raises:
-            InvalidModelError, RuntimeDiedError, TimeoutError: As `Child.load`.
+            InvalidModelError, RuntimeDiedError, TimeoutError: See `Child.load`.
         """
         return self._session.is_repeatable(feeds)
 
@@ -63,7 +63,7 @@ class TrialRuns:
 
     The model is not run if a run in a child process is not possible: for a GPU, for a large model, for inputs that cannot be
     sent, or if no child process can be started. Between the runs, no other model may be loaded in the same child process. If
-    `optimized` is False, ONNX Runtime runs the graph as it is, without its own graph optimizations.
+    `optimized` is False, ONNX Runtime runs the graph without its own graph optimizations.
     """
 
     def __init__(self, model: Loadable, device: Device, *, optimized: bool = True) -> None:
@@ -94,7 +94,7 @@ class TrialRuns:
         return 0
 
     def is_repeatable(self, feeds: Mapping[str, Array]) -> bool:
-        """Return False if the outputs on `feeds` depend on memory that the model does not write.
+        """Return False if the outputs on `feeds` depend on uninitialized memory.
 
         ONNX Runtime 1.32.0 joins tensors of different extents if one of them has no elements, and leaves a part of the result
         unwritten. The model must have run on `feeds` in `require_runs`. If the model cannot be run in a child process, the

@@ -110,7 +110,7 @@ def tune(
 
 
 def tuning_choices(optimizers: Sequence[str], device: Device) -> list[str]:
-    """Return the tuning choices to try on the device for a model that these optimizers affect.
+    """Return the tuning choices to try on the device for a model that the optimizers in `optimizers` affect.
 
     A choice is the name of an ONNX Runtime optimizer to switch off, or `option=value` to set an option.
     """
@@ -161,7 +161,7 @@ def acting_optimizers(model: Loadable, device: Device) -> list[str]:
     An optimizer affects the model if the optimized graph has more nodes of an operator that the optimizer introduces.
 
     Raises:
-        InvalidModelError, ProviderError: as `tune`.
+        InvalidModelError, ProviderError: see `tune`.
     """
     with scratch_folder() as folder:
         saved = folder / "optimized.onnx"

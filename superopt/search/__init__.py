@@ -8,7 +8,7 @@ The search of a whole model:
     `passes`: the sequence of searches of a model (islands, windows, shifted windows, mutants) within the time budget.
     `segments`: the parts of a model that are searched one by one, and the gain that a search found for a part.
     `partition`: cuts a long island into windows of consecutive nodes, at places where few values cross.
-    `segment_search`: searches each distinct segment of a model once, with cached results and confirmed gains.
+    `segment_search`: searches each distinct segment of a model once, caches the results, and confirms the gains.
     `schedule`: the order of segments, and the share of the budget for each segment.
     `canonical`: a canonical form for segments that differ only in names, so that repeated layers are searched once.
     `record`: search results as JSON for the cache.
@@ -23,7 +23,7 @@ The search of one segment, by single steps:
     `backtracking`: best-first search under the measured cost (as in TASO).
     `lookahead`: chains of steps whose estimated cost falls only at the end.
     `apply`: one rewriting step: finds all matches in a state, and replaces terms.
-    `ruleset`: an index of rules, which compares the outlines of rules with terms to exclude rules that cannot match.
+    `ruleset`: an index of rules that quickly excludes the rules that cannot match at a term.
     `gate`: decides which matches a floating-point mode allows (fast-math flags, NaN and infinities, cancelling sums).
     `absorption`: finds where one side of a rule lets NaN or infinities through and the other side does not.
     `roofline`: estimates the time of a state from the speeds of a device (`Machine`), without measuring.
@@ -38,8 +38,7 @@ The search of one island, by rewrites of the whole island:
     `widen`: pads axes to extents that suit kernels.
     `vanish`: removes terms that compute nothing, such as `x + zeros`.
     `fuse`: tries fusion rules and recognized operators on a search result, and measures the new states.
-    `rearrangement`: finds subterms that only move, repeat or pool the elements of one tensor, and that one operator can
-    replace.
+    `rearrangement`: finds subterms that one operator can replace and that only move, repeat or pool one tensor's elements.
     `recognition`: finds subterms that compute the same function as one operator, in whatever form they are written.
     `algorithm`: chooses a faster algorithm for an operator, such as Winograd's algorithm for a convolution.
 

@@ -1,11 +1,11 @@
-"""How the two sides of a rule differ for NaN and infinite inputs: on which side such inputs reach or change the result.
+"""Find on which side of a rule NaN and infinite inputs reach or change the result.
 
 Both sides are evaluated in IEEE arithmetic, by the definitions of their operators, at random small sizes. The values are
-random, and elements of one variable are then replaced by NaN or an infinity. If an operator's file states how kernels compute
-the operator (`KERNEL`), the term in `KERNEL` is evaluated instead.
+random, and elements of one variable are then replaced by NaN or an infinity. An operator's file may state in the term `KERNEL`
+how kernels compute the operator. This term is then evaluated instead of the operator's definition.
 
-For example, `where(c, x * y, 0)` is 0 wherever `c` is false, even if `y` is NaN there. The equal form `where(c, x, 0) * y` is
-NaN there.
+For example, `where(c, x * y, 0)` is 0 wherever `c` is false, even if `y` is NaN there. The term `where(c, x, 0) * y` is equal
+over the real numbers, but is NaN wherever `y` is NaN.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SPECIAL = (0.0, -0.0, 1.0, -1.0, 2.0, -2.0)
 
 @functools.cache
 def absorption(rule: Rule) -> Absorption:
-    """Return where NaN and infinities reach the result of one side of the rule, but not of the other side.
+    """Return where NaN and infinities reach the result of only one side of the rule.
 
     A comparison operator may turn NaN and infinite elements into finite numbers. If finite elements of the two sides then
     differ, the result says that NaN or infinities reach the right side.
@@ -65,10 +65,10 @@ def absorption(rule: Rule) -> Absorption:
 
 
 def _at(equation: Equation, instance: Instance, rng: np.random.Generator) -> Absorption:
-    """Return where NaN and infinities reach the result of one side of the equation only, at one instance of the equation.
+    """Return where NaN and infinities reach the result of only one side of the equation, at one instance of the equation.
 
-    All cases are evaluated at once, along an additional last axis of the values. In each case, either all values are finite, or
-    some elements of one variable are NaN or infinite.
+    Several cases are evaluated at once, along an additional last axis of the values. In a case, either all values are finite,
+    or some elements of one variable are NaN or infinite.
     """
     names = sorted(instance.shapes)
     cases = [("", 0.0)] * SEARCH.absorption_draw_count + [
@@ -105,7 +105,7 @@ def _as_kernels(roots: tuple[Term, ...]) -> tuple[Term, ...]:
     """Return the terms after every operator that has a `KERNEL` term is replaced by this term.
 
     A `KERNEL` term states how kernels compute an operator. An operator has such a term if its kernels and its definition give
-    NaN or infinities at different inputs.
+    NaN or infinities for different inputs.
     """
     done: dict[Term, Term] = {}
     for term in subterms(*roots):

@@ -2,8 +2,8 @@
 
 A different algorithm for one operator does not change the terms around the operator. The algorithm of each operator is
 therefore chosen separately, and combinations are not searched. Operators are first measured in isolation, with variables as
-operands. Equal operators on operands of equal shapes are measured once. The operators with the largest estimated gain come
-first, each with the algorithm that has the lowest estimated time.
+operands. Equal operators on operands of equal shapes are measured once. The operators with the largest estimated gain are
+measured first. For each operator, only the algorithm with the lowest estimated time is measured.
 
 All algorithms that are faster in these measurements are then applied together, within the limit on the size of the weights. If
 the whole island does not become faster, the algorithms are tried one by one. Each algorithm is first tried for all operators
@@ -97,7 +97,7 @@ class _Taking:
         self.tried = 0
 
     def together(self, kinds: Sequence[Sequence[AlgorithmSite]]) -> None:
-        """Apply alternative algorithms to many operators (sites) together, if the whole state becomes faster.
+        """Apply alternative algorithms at many sites (operators) together, if the whole state becomes faster.
 
         The sites with the largest gain per added weight element are chosen until the limit on weights is reached.
         """
@@ -110,7 +110,7 @@ class _Taking:
         self._take(chosen)
 
     def one_by_one(self, kinds: Sequence[Sequence[AlgorithmSite]], deadline: float) -> None:
-        """Apply each kind of algorithm to all of its operators (sites) if the whole state becomes faster.
+        """Apply each kind of algorithm at all of its sites (operators) if the whole state becomes faster.
 
         A kind that does not make the state faster, or that exceeds the limit on weights, is tried at its sites one by one.
         """
@@ -141,7 +141,7 @@ class _Taking:
         return True
 
     def found(self) -> SearchResult:
-        """Return the search result with the algorithms that were applied, or without them if their total gain is too small."""
+        """Return the search result, with the applied algorithms unless the total gain is too small."""
         expanded = self.start.expanded + self.tried
         if self.cost >= self.start.after * (1 - SEARCH.min_gain_share):
             return replace(self.start, expanded=expanded)

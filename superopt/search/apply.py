@@ -136,8 +136,8 @@ def replace_match(state: State, match: Match, live: Sequence[Term]) -> State | N
 def neighbourhood(state: State, before: State) -> frozenset[Term]:
     """Return the terms at which a further step can use the new terms of `state`.
 
-    A new term is a term that `before` does not contain. The result contains each new term that has no new operand. It also
-    contains every term that uses such a term directly or through one other term.
+    A new term is a term that `before` does not contain. The result contains each new term that has no new operand. The result
+    also contains every term that uses one of these new terms, directly or through one further term.
     """
     old = set(subterms(*before))
     live = run_time_terms(state)

@@ -1,13 +1,15 @@
 """Best-first backtracking search for a cheaper equivalent of a segment (a part of the model) under a measured cost.
 
-A state is the segment's tuple of output terms. A state taken from the queue is measured. Each successor of the state enters the
-queue with a predicted cost: the measured cost of the state, plus the difference between the roofline estimates of the two
-states. States within a factor `alpha` of the best state stay in the queue, so that the search can continue from a state that is
-slower than the best state. After a step that raises the estimate, only matches near the new terms are tried.
+A state is the segment's tuple of output terms. The search takes one state after the other from the queue, and measures each
+state. Each successor of the state enters the queue with a predicted cost: the measured cost of the state, plus the difference
+between the roofline estimates of the two states. States within a factor `alpha` of the best state stay in the queue, so that
+the search can continue from a state that is slower than the best state. After a step that raises the estimate, only matches
+near the new terms are tried.
 
-If single steps have not improved the best state for a while, chains of several steps are explored only by estimated cost (see
-`lookahead`), and the last states of the chains join the queue. Successors of the latest improvement come before older states in
-the queue. Independent rewrites commute, so trying them in every order would only reach the same states again.
+If single steps have not improved the best state for a while, the search explores chains of several steps (see `lookahead`).
+Only estimated costs are used inside a chain, and the last state of a chain joins the queue. Successors of the latest
+improvement come before older states in the queue. Independent rewrites commute, so trying them in every order would only reach
+the same states again.
 """
 
 from __future__ import annotations
@@ -36,8 +38,8 @@ class SearchLimits:
         alpha: a state stays in the queue only if its predicted cost is at most this factor times the lowest measured cost.
         expansions: the largest number of states that are taken from the queue and measured.
         patience: the number of expansions without improvement after which the search stops.
-        impatience: the number of expansions without improvement after which the search looks ahead: it follows chains of
-            several steps from the best state, and uses only estimated costs.
+        impatience: the number of expansions without improvement after which the search looks ahead. To look ahead, the search
+            follows chains of several steps from the best state, and uses only estimated costs.
         waiting: the largest number of states in the queue.
         horizon: the limits of the chains of steps.
         deadline: the active time (see `budget.active_time`) at which the search stops.

@@ -25,7 +25,7 @@ class Canonical:
     names: Mapping[str, Term]
 
     def restored(self, outputs: Sequence[Term]) -> State:
-        """Return `outputs` with each numbered variable, such as `x0`, replaced by the original variable that it stands for."""
+        """Return `outputs` with each numbered variable, such as `x0`, replaced by the original variable."""
         return _renamed(outputs, {t: self.names[t.name] for t in subterms(*outputs) if t.is_variable})
 
 

@@ -1,7 +1,8 @@
 """Fusions: a fusion replaces a term by an operator whose definition equals the term.
 
 One fusion is applied at all of its matches at once. Next, reshapes and transposes that cancel around the new operators are
-removed. The next fusion is tried on the result. Each result is a candidate, and a measurement decides whether it is faster.
+removed. The next fusion is tried on the result. Each result is a candidate, and a measurement decides whether the candidate is
+faster.
 
 A fusion matches only one form of a term. `superopt.search.recognition` finds terms that compute the function of an operator in
 any other form.

@@ -159,8 +159,8 @@ class Gate:
     def rounds_otherwise(self, state: State) -> bool:
         """Return whether reordering a sum or product in the state may remove rounding that the floating-point mode preserves.
 
-        In the relaxed mode, this concerns sums of three or more terms such as `((s + y) - s) - y`, or `(x + c) - c` with a
-        large constant. In the precise mode, this concerns all sums and products of three or more terms.
+        The relaxed mode preserves the rounding of sums of three or more terms such as `((s + y) - s) - y`, or `(x + c) - c`
+        with a large constant. The precise mode preserves the rounding of all sums and products of three or more terms.
         """
         if self.mode is FpMode.PRECISE:
             computed = (term for term in subterms(*state) if not term.is_variable)

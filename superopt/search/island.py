@@ -27,8 +27,8 @@ def search_island(
 
     The search makes sweeps and tries alternative algorithms for operators. A sweep applies one rule at all of its matches at
     once. Return the cheapest state found, or `start` if no state is cheaper. Algorithms are chosen for the operators of the
-    start, and for the operators of the state that the sweeps find. On a large island, there may be no time for the second
-    choice.
+    start, and for the operators of the state that the sweeps find. On a large island, there may be no time left to choose
+    algorithms for the second of these states.
     """
     within = limits or SearchLimits()
     cost = measure(start)
@@ -44,7 +44,7 @@ def search_island(
 def _swept(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits: SearchLimits | None) -> SearchResult:
     """Return the cheapest state that sweeps find. A sweep applies one rule at all of its matches at once.
 
-    Unrolled recurrences are replaced by operators before terms that compute nothing are removed, because an initial state of
+    Unrolled recurrences are replaced first. Terms that compute nothing are removed only afterwards, because an initial state of
     zeros belongs to the first step of a recurrence. If the replacement makes the island much faster, the unrolled form of the
     island is not swept.
     """

@@ -34,7 +34,7 @@ class ModelCandidate:
     Attributes:
         searched: The search that found the gains.
         passes: The gains of each pass (search over the whole model). Empty if the search found nothing to judge.
-        model: The model with these gains, if it has already been made.
+        model: The model with these gains, if the model has already been made.
         check_first: Whether to check the model before it is timed, because the model is likely to fail the check.
         fallback: Whether a candidate with more gains was judged before.
     """
@@ -90,8 +90,8 @@ class ModelOutcome:
 class CandidateJudge:
     """Checks the outputs of candidate models against one original model on one device, and compares the speed of the models.
 
-    Earlier results for models with equal bytes are read from the `cache`. The time that a cached result took originally is
-    counted as spent. So a repeated judgement makes the same decisions, even if they depend on the spent time.
+    Earlier results for models with equal bytes are read from the `cache`. The time that a cached result took originally counts
+    as spent time. So a repeated judgement makes the same decisions, even decisions that depend on the spent time.
 
     Attributes:
         original: The original model.
@@ -99,7 +99,7 @@ class CandidateJudge:
         sizings: The sizes of dynamic dimensions at which speed is compared. The check also runs the models at other sizes.
         cache: The cache of results.
         settings: The settings of the check.
-        forecaster: Predicts times in place of measurements, if it is given.
+        forecaster: Predicts the times. If None, the times are measured.
         source: The source of the inputs.
         phase: A function that takes "check", "measure" or "predict", and returns a context in which this work is done.
         progress: Receives the finished share of a comparison.
@@ -118,7 +118,8 @@ class CandidateJudge:
     run_bytes: int = 0
 
     def judge(self, candidate: ModelCandidate, rewritten: Loadable, seconds: float, spent: JudgingSeconds) -> ModelOutcome:
-        """Compare the candidate's speed within about `seconds` and, if it is faster, check its outputs. Return the outcome.
+        """Compare the candidate's speed within about `seconds`. If the candidate is faster, check its outputs. Return the
+        outcome.
 
         Most rejected candidates are not faster, so the check of outputs comes last unless the candidate's `check_first` is set.
         `rewritten` is the candidate's model. `spent` contains the seconds of earlier checks and comparisons.
@@ -159,7 +160,7 @@ class CandidateJudge:
     def _compare(
         self, rewritten: Loadable, seconds: float, spent: JudgingSeconds
     ) -> tuple[SizeComparisons | Forecasts, JudgingSeconds]:
-        """Compare the speed of the models within about `seconds`, or twice if noise hides the result of the first comparison.
+        """Compare the speed of the models within about `seconds`. If noise hides the result, compare a second time.
 
         Return the comparison, and the seconds of all checks and comparisons so far.
 
@@ -212,9 +213,9 @@ class CandidateJudge:
 
         Up to two quick comparisons are made at the first of the `sizings` (sizes for the dynamic dimensions). In the last
         comparison, the candidate must be faster beyond the noise, or its median gain must be at least half of the required
-        margin. The first comparison is skipped if the summed times of single nodes already show a gain, or if nodes are short.
-        If neither the node count nor the summed time changes, the result is False, and no comparison is made. For models with
-        long run times, the summed times decide, because a quick comparison is too noisy.
+        margin. The first comparison is skipped if the summed times of single nodes already show a gain, or if the clock times
+        whole graphs instead of single nodes. If neither the node count nor the summed time changes, the result is False, and no
+        comparison is made. For models with long run times, the summed times decide, because a quick comparison is too noisy.
 
         Raises:
             InvalidModelError, ProviderError: See `compare_settings`.

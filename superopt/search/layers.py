@@ -2,9 +2,9 @@
 
 Equal branches are, for example, experts, towers or embedding tables. Rules with several outputs join two operators into one.
 The rules first join the operators at which the branches begin, until one operator is left. Then the rules join the operators
-that read parts of the joined operator's result. This is repeated until the branches end. Each join leaves slices and
-concatenations behind, which cancel only when the next join is made. A chain of joins therefore saves time only at its end, so
-estimated times are used only to choose between rules that join the same layer.
+that read parts of the joined operator's result. One layer after the other is joined in this way, until the branches end. Each
+join leaves slices and concatenations behind, which cancel only when the next join is made. A chain of joins therefore saves
+time only at its end. For this reason, estimated times are used only to choose between rules that join the same layer.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ Place: TypeAlias = "tuple[int, str, tuple[float, ...]]"
 def join_layers(start: Swept, sweeper: Sweeper) -> Iterator[Swept]:
     """Join the operators of each layer, starting at the inputs. Yield the state after each joined layer.
 
-    A layer contains the terms at one distance from the inputs. A layer stays unchanged if no rule joins its operators, or if
-    the estimated time exceeds the sweeper's ceiling before slices and concatenations cancel. When time runs out, the last state
-    is yielded.
+    A layer contains the terms at one distance from the inputs. A layer stays unchanged if no rule joins its operators. It also
+    stays unchanged if the estimated time after a join, before slices and concatenations cancel, exceeds the sweeper's ceiling.
+    When time runs out, the last state is yielded.
     """
     here, told, level = start, start, 0
     while not expired(sweeper.deadline) and (layers := siblings(run_time_terms(here.state)))[level:]:

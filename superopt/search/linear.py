@@ -70,7 +70,7 @@ class LinearForms:
         return best if self._rank(best) < self._rank(term) else None
 
     def _rank(self, term: Term) -> tuple[int, bool]:
-        """Return a sort key: the term's measure (`_measure`), and whether the term slices another slice with a lower axis."""
+        """Return a sort key: the term's measure (`_measure`), and whether the term is a slice of a slice along a lower axis."""
         inner = term.args[0] if term.op == "slice" else term
         return self._measure(term), inner.op == term.op == "slice" and term.integer("axis") > inner.integer("axis")
 

@@ -1,4 +1,4 @@
-"""How a match of a rule treats slices of terms: in which order slices are joined, and which joined slices cancel."""
+"""Sort keys for matches that join slices: the order in which slices are joined, and whether joined slices cancel."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from superopt.rules.match import Match
 
 
 def meeting_sort_key(term: Term) -> tuple[str, str, float, tuple[str, ...]]:
-    """Return a sort key of the term: the operator, the slice that the term is made from, and the weights that it reads.
+    """Return a sort key of the term: the operator, the slice that the term is made from, and the weights that the term reads.
 
     Terms that are made from slices of one term are sorted in the order of the slices. The weights of equal layers are then
-    joined in one order, so that the layers can share the joined weights.
+    joined in the same order in every layer, so that the layers can share the joined weights.
     """
     return term.op, *_part(term), tuple(a.key for a in term.args if a.constant)
 
@@ -57,7 +57,7 @@ def below_reshapes(term: Term) -> Term:
 
 
 def _source(term: Term) -> Term:
-    """Return the operand below the chain of reshapes at `term`, or `term` if it is not a reshape."""
+    """Return the operand below the chain of reshapes at `term`, or `term` if `term` is not a reshape."""
     while term.op == "reshape":
         term = term.args[0]
     return term
@@ -103,7 +103,8 @@ def rejoins_slices(term: Term) -> bool:
 
 
 def new_terms(match: Match) -> Iterator[Term]:
-    """Yield the terms that the match adds: the replacements and the terms below them that come from the rule's right side.
+    """Yield the terms that the match adds: the replacements and the terms below the replacements that come from the rule's
+    right side.
 
     Terms that are bound to the rule's variables are left out. If the rule matches only some operands of a sum, the remaining
     operands are left out too.
@@ -136,7 +137,7 @@ def mixture(matches: Sequence[Match]) -> tuple[float, int]:
 
 
 def _origin(term: Term) -> tuple[str, str, Attribute]:
-    """Return a key of a term's origin: the operator, and for a slice the key of the sliced term and the axis.
+    """Return a key of a term's origin: the operator, and for a slice also the key of the sliced term and the axis.
 
     For a weight, the name of the operator is an empty text. Reshapes are skipped.
     """

@@ -1,4 +1,4 @@
-"""The search for mutants: cheaper terms that equal an operator at some output positions and are corrected at the others.
+"""The search for mutants: cheaper terms that equal an operator at some output positions. The remaining positions are corrected.
 
 A program is an operator application that is a polynomial in its operands. A mutant is a term with the program's inputs and
 output shape that equals the program at some output positions. Each program is examined only once per device. The stored rules
@@ -139,7 +139,7 @@ def search_mutants(
     memory: Memory | None = None,
     tally: MutantTally | None = None,
 ) -> SearchResult:
-    """Return the state with operators replaced by corrected mutants, where a corrected mutant makes the state faster.
+    """Replace operators by corrected mutants that make the state faster, and return the new state.
 
     A program is an operator application that is a polynomial in its operands. A mutant is a term that equals the program at
     some output positions, and a correction replaces the wrong elements. Returns `start` if no corrected mutant makes the state
@@ -164,7 +164,7 @@ def search_mutants(
         faster: A function that times two states alternately. The function is called if a mutant is only a little faster than
             the program.
         memory: The store of complete results for programs on this device, which is read and written.
-        tally: The counts to add to.
+        tally: The counters that the search increases.
     """
     within, began = limits or SearchLimits(), active_time()
     deadline, most = within.deadline, weight_elements(start) + within.growth
@@ -434,7 +434,7 @@ class _Bench:
             return self._with_algorithms(_state(term), self.measure, deadline)
 
     def _with_algorithms(self, state: State, measure: Cost, deadline: float) -> SearchResult:
-        """Return the state as a search result, with alternative algorithms for the operators where measurements show a gain."""
+        """Use alternative algorithms for operators if measurements show a gain, and return the new state as a search result."""
         cost = measure(state)
         plain = SearchResult(state, (), cost, cost, 0, "")
         return with_algorithms(

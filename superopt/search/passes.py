@@ -1,8 +1,8 @@
 """Passes: searches of a whole model, each of which starts from the result of the previous search.
 
-The first pass sweeps whole islands (convex regions of the model): it applies a rule at all of its matches at once. The second
-pass searches windows (consecutive nodes of an island). The third pass searches shifted windows: each boundary between two
-windows of the second pass lies inside a window of the third pass.
+The first pass sweeps whole islands (convex regions of the model). A sweep applies a rule at all of its matches at once. The
+second pass searches windows (consecutive nodes of an island). The third pass searches shifted windows: each boundary between
+two windows of the second pass lies inside a window of the third pass.
 
 An additional pass replaces operators by mutants (cheaper terms, with their wrong elements corrected). The pass for mutants runs
 before the three other passes, because rules may improve mutants further. In a separate attempt, the pass for mutants runs last,
@@ -107,8 +107,8 @@ class SearchedModel:
         stopped: The reason why the search ended before every part was searched, or an empty text.
         relowered: Search results that keep the terms of all islands (convex regions of the model). Only the nodes of the
             islands are generated anew from these terms. None if no nodes were generated anew.
-        contrib_potential_seconds: The number of seconds by which ONNX Runtime's own operators would shorten a run. It is 0 if
-            these operators are allowed.
+        contrib_potential_seconds: The number of seconds by which ONNX Runtime's own operators would shorten a run. The number
+            is 0 if these operators are allowed.
         failed: The error that ended the search, or an empty text.
         log: The log of the search.
         seconds: The seconds that the search took.
@@ -134,8 +134,8 @@ def improvements(start: ImprovedModel, passes: PassRunner, moves: Sequence[str],
 
     A pass is one search over the whole model. `moves` contains "rules", "mutants" (cheaper terms in place of operators, with
     wrong elements corrected), or both. If `moves` contains both, the pass for mutants runs first. If this pass saves nothing,
-    or less than the share `OPTIMIZATION.min_mutant_pass_gain_share`, it is run last instead, because rules may create operators
-    that mutants improve. Otherwise both orders are tried, and two models are returned.
+    or less than the share `OPTIMIZATION.min_mutant_pass_gain_share`, the pass for mutants is run last instead, because rules
+    may create operators that mutants improve. Otherwise both orders are tried, and two models are returned.
     """
     end = active_time() + budget
     if MUTANTS not in moves:

@@ -7,7 +7,7 @@ may have a breakpoint. The function may also be a multiple of the operator's res
 are weights.
 
 The numbers of an exported model are rounded to float32. Therefore, values are compared in float64 up to the effect of this
-rounding. Two equal functions give a rule for tensors of all sizes. Like every fusion, the rule is matched, and the gate (the
+rounding. Two equal functions give a rule for tensors of all sizes. The rule is matched like every fusion, and the gate (the
 filter for the floating-point mode) decides which matches are used. `superopt verify` tests both sides of each step again.
 """
 
@@ -155,7 +155,8 @@ class _Generalized:
         return self.terms[term]
 
     def operands_of(self, term: Term) -> list[Term]:
-        """Return the operands of a term. A longer sum than `operand` is split into `operand` and the remaining operands.
+        """Return the operands of a term. If `operand` is a part of a longer sum, the sum is split into `operand` and the
+        remaining operands.
 
         For example, if `operand` is `a + b`, the operands of `a + b + c` are `a + b` and `c`. Products are split in the same
         way.
@@ -249,9 +250,8 @@ def _is_weight(term: Term) -> bool:
 def _starts_affine(term: Term) -> bool:
     """Return whether a function of `x` reads `x` only through a chain of affine steps.
 
-    An affine step multiplies by a constant or adds a constant. The chain must have two steps, or three steps if all constants
-    are numbers. If all constants are numbers, two steps are not enough, because an operator such as HardSigmoid can express two
-    such steps by its attributes.
+    An affine step multiplies by a constant or adds a constant. The chain must have two steps. If all constants are numbers, the
+    chain must have three steps, because an operator such as HardSigmoid can express two such steps by its attributes.
     """
     users: dict[Term, list[Term]] = {}
     for part in subterms(term):
@@ -275,7 +275,7 @@ def _function(general: _Generalized, made: Term) -> Function:
 
 @functools.lru_cache(maxsize=4)
 def _users(state: State) -> Mapping[Term, Sequence[Term]]:
-    """Return a mapping from each run-time term to the terms that depend on this term, arguments before users.
+    """Return a mapping from each run-time term to the terms that depend on this term, operands before users.
 
     The search for these terms ends after `SEARCH.max_recognized_terms` terms.
     """
@@ -366,7 +366,7 @@ def _samples(rank: int, numbers: tuple[float, ...] | None = None) -> Array:
 
     Without `numbers`, the tensor has the first shape of `SIZES[rank]`. With `numbers`, the tensor has the second shape, and
     additional draws have values near these numbers, and near the sums, products and quotients of these numbers. In some draws,
-    all elements are zero, tiny, or far below zero, because a bias in a denominator or a clamp matters only there.
+    all elements are zero, tiny, or far below zero, because a bias in a denominator or a clamp matters only for such elements.
     """
     rng, shape = np.random.default_rng(rank), SIZES[rank][0 if numbers is None else 1]
 
@@ -683,7 +683,7 @@ class _Choices(Floats):
 
 @functools.cache
 def _has_plain_attributes(name: str) -> bool:
-    """Return whether the operator's definition uses its attributes as they are, and computes no other numbers from them."""
+    """Return whether the operator's definition uses each attribute unchanged, and computes no number from an attribute."""
     spec, x = registry()[name], _samples(2)
     choices = [[0.25 + place for place in range(len(spec.parameters))], [0.75 + place for place in range(len(spec.parameters))]]
     try:

@@ -1,8 +1,9 @@
 """Replay: decide whether recorded rewrite steps are permitted for a model with different weights.
 
-The steps of a search are correct over the real numbers for all weights. Whether a floating-point mode permits a step depends on
-the values of the weights, because the gate (the filter for the mode) reads bounds that follow from these values. A recorded
-step was permitted for different weights. Each step is therefore derived anew with the gate for the present weights:
+The steps of a search are correct over the real numbers for all weights. However, a floating-point mode may permit a step for
+some weights and reject the step for other weights. The gate (the filter for the mode) reads bounds that follow from the values
+of the weights. A recorded step was permitted for different weights. Each step is therefore derived anew with the gate for the
+present weights:
 
 - The rule of a step is matched again at each replaced term, and the gate must permit the match.
 - A recognized operator is recognized again, and the resulting rule is matched in the same way.
@@ -178,7 +179,7 @@ def _results(rules: RuleSet, root: Term, live: Sequence[Term]) -> Iterator[list[
 
 
 def _is(new: Term, replacement: Term, wanted: Mapping[Term, Term]) -> bool:
-    """Return whether `new` equals `replacement`, if necessary after terms inside `new` are replaced as in `wanted`."""
+    """Return whether `new` equals `replacement`, at once or after terms inside `new` are replaced as in `wanted`."""
     if new is replacement:
         return True
     try:

@@ -94,7 +94,7 @@ def _taken(state: State, name: str, wanted: Mapping[Term, Term]) -> tuple[State,
 
 
 def _occurs_in(state: State) -> Callable[[Recurrence], bool]:
-    """Return a function that returns whether the state has enough nonlinear operators for several steps of a recurrence."""
+    """Return a test of whether the state has enough nonlinear operators for several steps of a given recurrence."""
     there = Counter(term.op for term in run_time_terms(state))
 
     def occurs(recurrence: Recurrence) -> bool:
@@ -246,7 +246,7 @@ def _outline(pattern: Term) -> tuple[tuple[str, Term], ...]:
 
     A shared term occurs more than once in the pattern. The result starts with the pattern, in which named variables stand for
     the shared terms. The shared terms follow, each with the name of its variable. In this way, the operands of a shared sum are
-    matched only once, and are the same wherever the sum occurs.
+    matched only once, and all occurrences of the sum share one match.
     """
     inside = subterms(pattern)
     uses = Counter(a for term in inside for a in term.args)

@@ -126,7 +126,7 @@ def _term(term: Term, machine: Machine) -> float:
 
 
 def _fullness(term: Term, lanes: int) -> float:
-    """Return the share of the vector lanes that the channels of one group fill in the convolution `term`.
+    """Return the share of the vector lanes that the channels of one group of the convolution `term` occupy.
 
     The share is less than 1 only for convolutions that have several groups and more than one channel in each group.
     """

@@ -1,9 +1,9 @@
 """Rules prepared for matching: outlines of rules quickly exclude the rules that cannot match at a term.
 
-The view of a term consists of its operator, the operators of its operands and the operators of their operands. The outline of a
-rule describes the rule's left side in the same way. A rule is a candidate at a term if its outline fits the term's view.
-Candidates are computed once for each view. When a rule first becomes a candidate, one pattern for matching is made for each
-choice of ranks of the rule's variables. Rules for operators that a model does not contain therefore take no time.
+The view of a term consists of the operators of the term, of its operands and of the operands' operands. The outline of a rule
+describes the rule's left side in the same way. A rule is a candidate at a term if its outline fits the term's view. Candidates
+are computed once for each view. When a rule first becomes a candidate, one pattern for matching is made for each choice of
+ranks of the rule's variables. Rules for operators that a model does not contain therefore take no time.
 """
 
 from __future__ import annotations
@@ -100,12 +100,12 @@ class RuleSet:
     """A set of rules that are matched at terms. A rule is not matched if the first term of its left side is a bare variable.
 
     Attributes:
-        gate: the filter that decides which matches are returned. If it is None, every match is returned.
+        gate: the filter that decides which matches are returned. If None, every match is returned.
 
     Args:
         rules: the rules.
-        algorithms: rules that replace an operator by a different algorithm. They are matched separately.
-        mutants: rules that generalise mutants (cheaper terms in place of operators). They are matched separately.
+        algorithms: rules that replace an operator by a different algorithm. These rules are matched separately.
+        mutants: rules that generalise mutants (cheaper terms in place of operators). These rules are matched separately.
     """
 
     gate: Gate | None = None
@@ -180,9 +180,9 @@ class RuleSet:
     ) -> Iterator[tuple[str, Match]]:
         """Yield every match of a rule whose first replaced term (root) is `term`, with the rule's name.
 
-        A rule with several outputs replaces several terms. For the other replaced terms, `candidates` returns the possible
-        terms with a given operator. If `candidates` is not given, only rules with one output are matched. The matches of rules
-        with one output depend on the term alone and are cached.
+        A rule with several outputs replaces several terms. For each replaced term except the root, `candidates` returns the
+        possible terms with a given operator. If `candidates` is not given, only rules with one output are matched. The matches
+        of rules with one output depend on the term alone and are cached.
         """
         single, several = self._of_view(self._view(term))
         known = self._alone.get(term)
@@ -237,10 +237,11 @@ class RuleSet:
                 yield prepared.rule, pattern
 
     def beside(self, rule: Rule, pattern: Pattern, term: Term, free: tuple[tuple[Term, ...], ...]) -> tuple[Match, ...]:
-        """Return the first match of the pattern at `term`, and the matches directly after it that replace the same terms.
+        """Return the first match of the pattern at `term`, and the directly following matches that have the same roots.
 
-        The replaced terms are the roots of a match. The first root is `term`. The other roots are taken from `free`, which
-        lists the possible terms for each output. Matches are cached, because most terms of a state occur in the next state too.
+        The roots of a match are the terms that the match replaces. The first root is `term`. The remaining roots are taken from
+        `free`, which lists the possible terms for each output. Matches are cached, because most terms of a state occur in the
+        next state too.
         """
         key = pattern, term, free
         known = self._beside.get(key)
@@ -255,7 +256,7 @@ class RuleSet:
         return known
 
     def undoing(self) -> Iterator[PaddingUndo]:
-        """Yield the rules of the form `slice(pad(x)) == x`, where the padding is at the end of one axis and of any size."""
+        """Yield the rules of the form `slice(pad(x)) == x`, for padding of any size at the end of one axis."""
         for prepared in self._by_operator.get("slice", ()):
             for equation in prepared.rule.equations if prepared.left == (_SLICE_OF_PAD,) else ():
                 left, right = equation.left[0], equation.right[0]
@@ -287,7 +288,7 @@ class RuleSet:
 
 
 def ruleset_term_view(term: Term, depth: int = SEARCH.max_outline_depth) -> View:
-    """Return the operators of the term and of the terms down to `depth` levels below it, as a nested tuple.
+    """Return the operators of the term and of the terms down to `depth` levels below the term, as a nested tuple.
 
     For commutative operators, the operands' views are sorted.
     """

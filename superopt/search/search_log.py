@@ -93,8 +93,8 @@ class SearchLog:
     def counted_measure(self, measure: Cost, start: State, runs: float, *, whole: bool = True) -> Cost:
         """Return a cost function that returns the result of `measure`, counts the measured states, and records improvements.
 
-        A search also measures operators in isolation. Their output shapes or inputs differ from those of `start`, so they are
-        not recorded as improvements.
+        A search also measures operators in isolation. Measured states whose output shapes or inputs differ from the shapes or
+        inputs of `start` are not recorded as improvements.
 
         Args:
             measure: The cost function of states that are equivalent to `start`.

@@ -127,7 +127,7 @@ class SegmentSearch:
         opset: The opset of the model. A term that equals the definition of an operator in this opset can be replaced by the
             operator.
         sizings: The sizes of dynamic dimensions at which segments are timed.
-        budget: The search budget in seconds. It is part of the key of cached results.
+        budget: The search budget in seconds. The budget is part of the key of cached results.
         allow_contrib: Whether terms may also be replaced by ONNX Runtime's own operators.
         mode: The floating-point mode.
         strict: See `Gate`.
@@ -185,8 +185,8 @@ class SegmentSearch:
 
         A gain has no steps if no equivalent is cheaper, or if the segment cannot be timed or written as ONNX nodes. Together,
         the weights of all copies of a segment grow by at most `weight_budget` bytes. If the model's weights fit in the
-        last-level cache, alternative algorithms for operators must not make the weights too large for the cache, because all
-        other nodes would then take longer than measured. If `repeated` is True, a deadline ended an earlier search of the
+        last-level cache, alternative algorithms for operators must not make the weights too large for the cache. Otherwise, the
+        remaining nodes would take longer than measured. If `repeated` is True, a deadline ended an earlier search of the
         segments, and the cached results of that search are not used.
         """
         by_type: dict[str, list[Segment]] = {}
@@ -418,8 +418,8 @@ class SegmentSearch:
         """Return a function that returns the speedup of the second state over the first state, or 0 after the deadline.
 
         If the first state takes at least `COMPARISON.long_run_seconds`, the speedup is the quotient of the two costs. Otherwise
-        both states are timed as a whole. A slow state is not timed as a whole, because the timing would take long, and because
-        the overhead between kernels is small compared with the times of its kernels.
+        both states are timed as a whole. A slow state is not timed as a whole, because the timing would take long. The overhead
+        between the kernels of a slow state is small compared with the times of the kernels.
         """
 
         def faster(before: State, after: State) -> float:

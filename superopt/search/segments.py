@@ -97,7 +97,7 @@ class Gain:
 
     @property
     def left(self) -> str:
-        """The reason why the segments could not be searched. Empty if they were searched."""
+        """The reason why the segments could not be searched. Empty if the segments were searched."""
         return self.found.stopped.removeprefix(LEFT) if self.found.stopped.startswith(LEFT) else ""
 
     def halved(self) -> Gain | None:
@@ -155,7 +155,7 @@ def relower(parts: Iterable[Segment], rules: Sequence[Rule], mode: FpMode = FpMo
     Applying the results to the model generates the nodes of the segments anew from these terms. A term is left out if a rule
     proves that it equals one of its operands, as for `x + zeros`. If leaving out terms would merge sums that must keep their
     rounding, all terms of the segment stay. There is no result for a segment with an unrolled recurrence. If the initial state
-    of a recurrence is zero, it would become a weight, and the first step would then differ from the other steps.
+    of a recurrence is zero, this state would become a weight, and the first step would then differ from the later steps.
     """
     known, found = RuleSet(rules), list[Gain]()
     for part in parts:

@@ -54,10 +54,10 @@ def fallback_choices(passes: Passes, relowered: tuple[Gain, ...] = (), others: S
     """Yield sets of gains to try in turn. Smaller sets are fallbacks if a larger set turns out not to be faster.
 
     A gain is the search result for one part of the model. A pass is one search over the whole model. The first choice contains
-    all gains of `passes`, and each item of `others` is a further choice. The next choices contain no gains except `relowered`,
-    and then all gains of the first pass. Each later choice leaves out the half of the remaining gains that saves less. A pass
-    depends on the passes before it. The gains of one pass are independent of each other. All choices contain the gains in
-    `relowered`.
+    all gains of `passes`, and each item of `others` is a further choice. If `relowered` is not empty, the next choice contains
+    only the gains in `relowered`. After that, a choice contains all gains of the first pass. Each later choice keeps half of
+    the first pass's gains in the previous choice: the gains that save most. A pass depends on the passes before it. The gains
+    of one pass are independent of each other. All choices contain the gains in `relowered`.
 
     Args:
         passes: The gains of each pass. `relowered` is the first pass if it is not empty.
@@ -90,7 +90,7 @@ def priced_in_context(gains: Sequence[Gain], seconds: float, low: float, high: f
     interval.
 
     Args:
-        gains: The search results for parts of the model. At least one of them saves time.
+        gains: The search results for parts of the model. At least one gain saves time.
         seconds: The seconds of one run of the model without the gains.
         low: The lower end of the confidence interval of the measured speedup.
         high: The upper end of this interval, at least 1.
@@ -113,8 +113,8 @@ def splice_fitting(model: Model, taken: Sequence[Gain]) -> tuple[Model, list[Gai
     """Apply all gains that fit, and return the new model, the applied gains, and the gains that do not fit.
 
     A gain is the search result for one part of the model. A gain does not fit if its terms cannot be written as nodes over the
-    model's dimensions, or if the new nodes would form a cycle. The gains that do not fit are found by bisection. They are
-    returned without steps, and with the reason (see `unsearched`).
+    model's dimensions, or if the new nodes would form a cycle. The gains that do not fit are found by bisection. These gains
+    are returned without steps, and with the reason (see `unsearched`).
     """
     try:
         return splice_passes(model, (tuple(taken),)), [*taken], []

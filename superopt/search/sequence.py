@@ -92,7 +92,8 @@ class Sequences:
 def _under_reshapes(elements: Sequence[Term]) -> Iterator[Sequence[Term]]:
     """Follow the chains of reshapes at the elements. At each depth, yield the terms, which must have equal shapes.
 
-    The elements are yielded first, and then their operands. This ends where a term is not a reshape or the shapes differ.
+    The elements are yielded first, and then their operands. The iteration ends where a term is not a reshape or the shapes
+    differ.
     """
     while len({e.shape for e in elements}) == 1:
         yield elements

@@ -1,8 +1,8 @@
-"""Sweeps: apply a rule at all of its matches in a whole island at once, and again to the result.
+"""Sweeps: apply a rule at all of its matches in a whole island at once, and repeat this on the result.
 
-An island is a convex region of the model. Some rewrites make a model faster only if they are made everywhere, and a search in a
-part of the island does not find them. For example, a product may be applied to each time step, after a slice. Moving only one
-of these products before its slice makes the model slower. If all products are moved, they become one product.
+An island is a convex region of the model. Some rewrites make a model faster only if they are made in the whole island. A search
+in a part of the island does not find these rewrites. For example, a product may be applied to each time step, after a slice.
+Moving only one of these products before its slice makes the model slower. If all products are moved, they become one product.
 
 A rule with several outputs is applied to siblings, which are terms at the same distance from the inputs. For example, two
 products that share an operand become slices of one product. Further sweeps join the resulting products, until one product is

@@ -88,11 +88,11 @@ class Sweeper:
     def descent(self, start: State, taken: Callable[[Swept], bool], *, joins: bool = True) -> Iterator[Swept]:
         """Sweep with the rule that saves the most estimated time, until no rule saves time, and yield each accepted state.
 
-        The rule with the largest known gain is tried next. The known gain of a rule is the gain of one sweep, until the rule
-        has been tried with repeated sweeps (the lazy greedy algorithm of Minoux, Accelerated greedy algorithms for maximizing
-        submodular set functions, 1978). If the function `taken` rejects the state that a rule produces, the rule is tried again
-        after a different state was accepted. A rule that saves no time by itself is judged together with the sweeps that the
-        rule makes possible.
+        The rule with the largest known gain is tried next. The known gain of a rule is at first the gain of one sweep. After
+        the rule has been tried with repeated sweeps, its known gain is the gain of these sweeps. This is the lazy greedy
+        algorithm (Minoux, Accelerated greedy algorithms for maximizing submodular set functions, 1978). If the function `taken`
+        rejects the state that a rule produces, the rule is tried again after a different state was accepted. A rule that saves
+        no time by itself is judged together with the sweeps that the rule makes possible.
 
         Args:
             start: the initial state.
@@ -232,7 +232,8 @@ class Sweeper:
     def tidied(self, swept: Swept) -> Swept:
         """Remove terms that compute nothing, and operators that only move elements and cancel each other. Return the new state.
 
-        Rules are applied one after the other, as long as the estimated time falls or more neighbouring slices are joined again.
+        Rules are applied one after the other. A rule's result is kept if the estimated time falls, or if the state has more
+        concatenations of neighbouring slices (see `_meets`).
         """
         better = True
         while better and not expired(self.deadline):
@@ -347,8 +348,8 @@ def _is_hoisted(before: Swept, after: Swept) -> bool:
     """Compare the states before and after hoisting, and return whether the later state is better.
 
     Hoisting moves data-movement operators, such as slices, towards the outputs. The later state is better if it has fewer
-    operators. If the operator counts are equal, it is better if the sum of the distances between the data-movement operators
-    and the outputs is smaller. In both cases, the estimated time must not rise.
+    operators. If the operator counts are equal, the later state is better if the sum of the distances between the data-movement
+    operators and the outputs is smaller. In both cases, the estimated time must not rise.
     """
     if after.estimate > before.estimate * (1 + SEARCH.min_estimated_gain_share):
         return False
@@ -368,8 +369,9 @@ def _distance_of_moves(state: State) -> tuple[int, int]:
 def _replacements(match: Match, here: Mapping[Term, Term]) -> Sequence[Term]:
     """Return the new term for each root of the match. The roots are the terms that the match replaces.
 
-    Earlier matches may have rewritten the roots. The mapping `here` gives the rewritten term of each root. The match is then
-    repeated at the rewritten root. If this is not possible, the rewritten roots are returned unchanged.
+    Earlier matches may have rewritten the roots. The mapping `here` gives the rewritten term of each root. If a root was
+    rewritten, the match is repeated at the rewritten root. If the match cannot be repeated, the rewritten roots are returned
+    unchanged.
     """
     if all(here[root] is root for root in match.roots):
         return match.replacements
@@ -393,7 +395,7 @@ def _unlike(states: Sequence[Swept]) -> Iterator[Swept]:
 
 
 def _meets(before: Swept, after: Swept) -> bool:
-    """Return whether the second state concatenates more pairs of neighbouring slices than the first state.
+    """Return whether the second state has more concatenations of neighbouring slices than the first state.
 
     The result is False if the estimated time rises by more than the share `SEARCH.min_estimated_gain_share`. A later step can
     replace neighbouring slices and their concatenation by one slice.

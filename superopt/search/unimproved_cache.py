@@ -32,7 +32,7 @@ from superopt.runtime.result_cache import cache_code_digest, from_fields
 
 @dataclass(frozen=True)
 class UnimprovedModelCache:
-    """A cache entry for one model. It is stored if a complete search left the model unchanged.
+    """A cache entry for one model. The entry is stored if a complete search left the model unchanged.
 
     Attributes:
         cache: The path of the cache.

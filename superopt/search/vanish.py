@@ -19,7 +19,7 @@ from superopt.search.schedule import Find
 def remove_vanishing(start: State, rules: RuleSet) -> tuple[State, tuple[Step, ...]]:
     """Remove terms that compute nothing, such as `x + zeros`, and return the new state and the steps.
 
-    The rules that are applied have a single variable on their right side. They are applied until no such rule matches.
+    The rules that are applied have a single variable on their right side. These rules are applied until none of them matches.
     """
     state, steps = start, list[Step]()
     while found := first_rewrite(state, rules.vanishing):

@@ -163,7 +163,8 @@ class _Walk:
             yield from ((name, new) for name, match in self.rules.matches(new) if match.replacements == (term,))
 
     def _with_parts_of_weights(self, term: Term, whole: Term) -> Iterator[tuple[str, Term]]:
-        """Split a weight at the index where the two parts of a concatenation meet. Yield terms that a rule proves equal.
+        """Split a weight at the index where the two parts of a concatenation meet. Yield terms that a rule proves equal to the
+        given term.
 
         The concatenation `whole` is an operand of the given term. Each yielded term equals the given term, but does not contain
         the concatenation. The name of the rule is yielded with the term.

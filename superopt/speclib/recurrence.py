@@ -98,7 +98,7 @@ def recurrences() -> tuple[Recurrence, ...]:
 
 
 def stacked(elements: Sequence[Term]) -> Term:
-    """Return the states of a recurrence after its steps, each of shape [n, k], as one sequence [t, n, k]."""
+    """Return the states of a recurrence after its steps as one sequence [t, n, k]. Each state has the shape [n, k]."""
     rows = [apply("reshape", e, shape=(1, *e.shape)) for e in elements]
     result = rows.pop()
     while rows:

@@ -8,7 +8,8 @@ first, then `steps` and `derivation`. `superopt.flows.verify` shows the order of
     `certificates`: the parser of certificates.
     `contents`: the content digest of a model, independent of where tensors are stored.
     `steps`: checks each rewrite step, by a stored rule or on random inputs.
-    `instances`: whether a step is an instance of a rule: a simple matcher, independent of `superopt.rules.match`.
+    `instances`: checks whether a step is an instance of a rule, with a simple matcher that is independent of
+        `superopt.rules.match`.
     `arrays`: evaluation of a certificate's terms on float64 arrays.
     `derivation`: checks a certificate against both models: unchanged nodes, new weights, values of segments.
     `inputs`: sizes and input values on which both models run.

@@ -4,10 +4,10 @@ A segment is a group of nodes that the optimizer rewrote. For each segment, the 
 compute before and after the rewrite steps. There are three checks: nodes outside the segments are unchanged, new weights equal
 their terms in the certificate, and the nodes of each segment compute the stated terms.
 
-The checks translate neither nodes to terms nor terms to nodes. Nodes are compared as they are stored in the files. New weights
-are computed from the original's weights, and compared within the rounding error of this computation. A segment's terms before
-the steps are evaluated on values from a run of the original. A segment's terms after the steps are evaluated on values from a
-run of the optimized model.
+The checks translate neither nodes to terms nor terms to nodes. Nodes are compared in the form in which the files store the
+nodes. New weights are computed from the original's weights, and compared within the rounding error of this computation. A
+segment's terms before the steps are evaluated on values from a run of the original. A segment's terms after the steps are
+evaluated on values from a run of the optimized model.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def check_weights(original: ModelSource, optimized: ModelSource, certificate: Ce
 
     Raises:
         CertificateError: A weight replaces a computed value, or differs from the original's weight of the same name. Or a new
-            weight has no term, or a value that differs from its term.
+            weight has no term, or does not equal its term.
     """
     before, after = Tensors(original), Tensors(optimized)
     results = {name for node in original.proto.graph.node for name in node.output}
@@ -164,8 +164,8 @@ class _MadeWeight(NamedTuple):
         exact: The weight without any rounding.
         magnitude: The sum of the magnitudes of all numbers that were added.
         single: Whether ONNX Runtime adds in float32.
-        stored: The number of successive roundings to the type of the weights. A pass of the optimizer rounds the weights that
-            it computes, in order to store them.
+        stored: The number of successive roundings to the type of the weights. A pass of the optimizer rounds each weight that
+            the pass computes and stores.
     """
 
     exact: Array
@@ -264,8 +264,8 @@ class _Made:
 def _of_magnitudes(term: Term) -> Term:
     """Return the term with differences replaced by sums, and scale factors replaced by their magnitudes.
 
-    The value of the returned term on the magnitudes of the variables is an upper bound on the sum of the magnitudes of the
-    summands of `term`.
+    If the returned term is evaluated on the magnitudes of the variables, its value is an upper bound on the sum of the
+    magnitudes of the summands of `term`.
     """
     done: dict[Term, Term] = {}
     for part in subterms(term):
@@ -394,8 +394,8 @@ def _require_same(
 def _require_same_ends(before: GraphProto, after: GraphProto) -> None:
     """Check that a control flow body has the same inputs and outputs in both models, and that no weight differs.
 
-    The optimized body may lack weights of the original body. It may also contain new weights, but their names must differ from
-    the names of all values that the original body reads.
+    The optimized body may lack weights of the original body. The optimized body may also contain new weights. The name of a new
+    weight must differ from the names of all values that the original body reads.
 
     Raises:
         CertificateError: The inputs or outputs differ, or a weight differs.
@@ -428,7 +428,7 @@ def _named_alone(kind: TypeProto) -> TypeProto:
 
 
 def _aliases(certificate: Certificate) -> Iterator[tuple[str, str]]:
-    """Yield pairs of names: an output of a rewritten group of nodes, and the input or earlier output that it now equals.
+    """Yield pairs of names: an output of a rewritten group of nodes, and an input or earlier output that has equal values.
 
     Nodes that read the output in the original may read the equal value in the optimized model.
     """
@@ -621,7 +621,7 @@ def check_segments(
 
 
 def _require_kinds(original: ModelSource, rewrites: Sequence[Rewrite], made: _Made) -> None:
-    """Check that the variables in the terms of the rewrites are marked in the same way as the values that they stand for.
+    """Check that each variable in the rewrites' terms is marked like the value for which the variable stands.
 
     A variable may be marked as constant (a weight), boolean or integer.
 

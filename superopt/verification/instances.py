@@ -1,7 +1,7 @@
 """A matcher that decides whether a step, which replaces terms, is an instance of a stored rule.
 
-The matcher is written for readability, not speed: it tries every assignment of operands to a pattern. A condition on dynamic
-dimensions must hold at many random sizes. The search, in contrast, proves such a condition for all sizes.
+The matcher is written for readability, not speed: the matcher tries every assignment of operands to a pattern. A condition on
+dynamic dimensions must hold at many random sizes. The search, in contrast, proves such a condition for all sizes.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ def _is(new: Term, replacement: Term, wanted: Mapping[Term, Term]) -> bool:
     """Return whether the terms `new` and `replacement` are equal, or become equal when a step's replacements are made in `new`.
 
     A root is a term that the step replaces. `new` is the rule's result for one root, and `replacement` is the term by which the
-    step replaces this root. Other roots may occur in `new`, and the step replaces them too. `wanted` contains the replacement
-    of each root.
+    step replaces this root. Other roots may occur in `new`, and the step replaces these roots too. `wanted` contains the
+    replacement of each root.
     """
     if new is replacement:
         return True
@@ -107,7 +107,7 @@ def _together(shown: Mapping[Term, Term], wanted: Mapping[Term, Term]) -> bool:
     """Return whether the rule's results, inserted into each other, give the replacement of each root.
 
     A root is a term that the step replaces. The rule's result for a root may contain other roots. Such roots are replaced by
-    the rule's results for them, until no root is left. The final term must be the replacement of the first root.
+    the rule's results for these roots, until no root is left. The final term must be the replacement of the first root.
 
     Args:
         shown: The rule's result for each root.

@@ -1,4 +1,4 @@
-"""A model as `superopt verify` reads it: the model's interface, and the integers that occur in the model.
+"""The model that `superopt verify` reads: the model's interface, and the integers that occur in the model.
 
 The module parses files only with the `onnx` package and runs no shape inference. `superopt.verification.inputs` chooses the
 sizes of dynamic dimensions.
@@ -94,7 +94,7 @@ class ModelSource:
         return source
 
     def specialized(self, to: Specialization) -> ModelSource:
-        """Return the model with fixed inputs and inlined branches, or the model itself if it has local functions.
+        """Return the model with fixed inputs and inlined branches, or the model itself if the model has local functions.
 
         Raises:
             CertificateError: The model does not have the inputs or the branches.
@@ -150,7 +150,7 @@ class ModelSource:
     def masks(self) -> frozenset[str]:
         """The inputs that may be masks. The elements of a mask switch off elements of other tensors.
 
-        An input may be a mask if it is read by an operator that may turn infinities into finite numbers, as Softmax does. The
+        An input may be a mask if it is read by an operator, such as Softmax, that may turn infinities into finite numbers. The
         operator reads the input directly or through operators that pass infinities on.
         """
         found: set[str] = set()
@@ -231,7 +231,7 @@ class ModelSource:
 
 
 def dimension_expression_names(name: str) -> frozenset[str]:
-    """Return the names in an expression that names a dimension of a verified model, or an empty set for any other name.
+    """If the name of a dimension is an expression, return the names in the expression, otherwise an empty set.
 
     For example, the dimension `past + length` gives `past` and `length`.
     """

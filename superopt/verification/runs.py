@@ -3,9 +3,9 @@
 An element that is finite in the original's output must be finite in the optimized model's output, and close to the original's
 element. The tolerance depends on the original's own rounding errors. One part of the tolerance is the measured change of the
 element when the inputs of the original change in their last bits. The other part is proportional to the largest magnitude in
-the element's row, and allows for the rounding errors of sums. Some inputs make sigmoids tiny. On these inputs, the output's
-largest magnitude on ordinary inputs is used if it is larger than the magnitude in the row, because the error of ONNX Runtime's
-Sigmoid does not shrink with the result.
+the element's row, and allows for the rounding errors of sums. Some inputs make sigmoids tiny. On these inputs, the larger of
+two magnitudes counts: the largest magnitude in the row, and the output's largest magnitude on ordinary inputs. The reason is
+that the error of ONNX Runtime's Sigmoid does not shrink with the result.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class Runner:
         source: The model file.
         provider: The execution provider.
         threads: The number of intra-op threads.
-        proto: A ModelProto to run instead of the model file. It may refer to the external data of the model file.
-        names: The outputs to compute. If there are none, the outputs of `source` are computed.
+        proto: A ModelProto to run instead of the model file. This ModelProto may refer to the external data of the model file.
+        names: The outputs to compute. If `names` is empty, the outputs of `source` are computed.
     """
 
     source: ModelSource
@@ -421,7 +421,7 @@ def _allowed(
         others: Outputs of the original on inputs that are changed in their last bits.
         dtype: The type of the output.
         conditioning: A factor by which the differences between `others` and `a` are divided.
-        usual: A lower bound on the magnitude of a row. It is used if the largest magnitude in the row is smaller.
+        usual: A lower bound on the magnitude of a row. This bound is used if the largest magnitude in the row is smaller.
     """
     magnitude = np.abs(np.where(finite, a, 0))
     changes = [np.abs(np.where(np.isfinite(o) & finite, o.astype(np.float64) - np.where(finite, a, 0), 0)) for o in others]

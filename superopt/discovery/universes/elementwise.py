@@ -30,7 +30,7 @@ out, because rules about nested applications say little about moves of elements.
 
 def universes_of(name: str) -> tuple[Universe, ...]:
     """Return the universes (vocabularies for enumeration) for the operator `name`: one universe for an elementwise operator,
-    else none.
+    and no universe for any other operator.
     """
     spec = operator(name)
     if spec.definition is None or any(p.kind != "real" for p in spec.parameters):

@@ -8,7 +8,7 @@ The universes (vocabularies from which terms are enumerated) include:
 - Operators that cancel. A transpose moves the axis of heads before the axis of rows, and another transpose moves it back. A
   reshape flattens heads, and another reshape splits them.
 - Products of heads, written as products of stacks of matrices.
-- Keys and values that several query heads share. Exporters repeat them for each of these query heads.
+- Keys and values that several query heads share. Exporters repeat the shared keys and values for each of these query heads.
 """
 
 from __future__ import annotations

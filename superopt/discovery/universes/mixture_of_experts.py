@@ -1,4 +1,4 @@
-"""The gates family: products whose rows are weighted by numbers that are known only at run time, as in mixtures of experts."""
+"""The gates family: products whose rows are scaled by numbers that are known only at run time, as in mixtures of experts."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The axiomatic prover: proves a rule from the axioms, at every choice of the rule's ranks and for all sizes.
 
 Search and checking are separate. `saturate.derive` searches for ground instances of axioms that make the two sides of the rule
-equal, and returns the instances as texts. `replay.check_instances` does not trust the search. It parses the texts again, proves
-the conditions of the instances, and shows with Z3 that the instances imply the rule.
+equal, and returns the instances as texts. `replay.check_instances` does not trust the search. Instead, `check_instances` parses
+the texts again, proves the conditions of the instances, and shows with Z3 that the instances imply the rule.
 """
 
 from __future__ import annotations

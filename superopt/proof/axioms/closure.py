@@ -143,7 +143,7 @@ class Closure:
         return self._table.get(self.signature(term)) is term
 
     def lookup(self, term: Term) -> Term | None:
-        """Return the representative of the class to which the term belongs, or would belong if it were added.
+        """Return the representative of the class that contains the term, or to which `add` would add the term.
 
         Return None if `add` would make a new class for the term.
         """

@@ -228,7 +228,8 @@ def _solution(want: Size, have: Extent, name: str, known: Binding) -> Extent | N
 
     `known` contains the values of the other variables in `want`.
 
-    Return None if `want` is not linear in the variable, or if solving for the variable needs a division with a remainder.
+    Return None if `want` is not linear in the variable, or if solving for the variable needs a division that leaves a
+    remainder.
     """
 
     def at(value: Extent) -> Extent:

@@ -78,8 +78,8 @@ def proved_verdict(instances: Iterable[str], milliseconds: float) -> Proved:
 def check_instances(assumptions: Assumptions, instances: Sequence[str]) -> list[Ground] | str:
     """Check with Z3 that the axiom instances imply the equation.
 
-    If so, return the instances that hold at the equation's ranks and axes. Otherwise return the reason for the failure.
-    Instances that are ill typed or do not hold at these ranks and axes are ignored.
+    If the instances imply the equation, return the instances that hold at the equation's ranks and axes. Otherwise return the
+    reason for the failure. Instances that are ill typed or do not hold at these ranks and axes are ignored.
     """
     objection = type_objection(assumptions)
     if objection:
@@ -125,7 +125,7 @@ def minimal_instances(assumptions: Assumptions, grounds: Sequence[Ground]) -> li
 def type_objection(assumptions: Assumptions) -> str | None:
     """Check that the right side is well typed and has the left side's shape wherever the left side is well typed.
 
-    Return None if this is shown. Otherwise return the reason for the failure.
+    Return None if the check succeeds. Otherwise return the reason for the failure.
     """
     if not all(_divided(known, claim) or is_valid(known, claim) for known, claim in assumptions.divisions):
         return "the conditions on the sizes of the rule cannot be solved for single sizes"

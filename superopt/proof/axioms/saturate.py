@@ -32,10 +32,10 @@ class SaturationLimits:
         terms: The maximum number of terms in the closure.
         steps: The maximum total number of matching steps.
         growth: Limits on the cost of a new term. The cost of a term is about the number of its operators (see
-            `Closure.weight`). Each entry is a pair of limits. The first number limits how much the new term may cost beyond the
-            term that it replaces. The second number limits how much the new term may cost beyond the costliest term of the
-            goals (the pairs of terms to be made equal). The search starts with the first pair of limits. When the current pair
-            allows no further instance, the next pair applies.
+            `Closure.weight`). Each entry is a pair of limits. The first number limits how much more the new term may cost than
+            the term that it replaces. The second number limits how much more the new term may cost than the costliest term of
+            the goals (the pairs of terms to be made equal). The search starts with the first pair of limits. When the current
+            pair allows no further instance, the next pair applies.
     """
 
     rounds: int = PROOF.max_saturation_rounds
@@ -262,8 +262,8 @@ class Saturation:
     def _without(self, node: Term, part: Term) -> list[Term] | None:
         """Return the operands of `node` that remain after the operands of `part` are removed.
 
-        For each operand of `part`, one operand of `node` that is known to equal it is removed. Return None if some operand of
-        `part` equals none of the remaining operands of `node`.
+        For each operand of `part`, one operand of `node` is removed that is known to equal the operand of `part`. Return None
+        if some operand of `part` equals none of the remaining operands of `node`.
         """
         left = list(node.args)
         for operand in part.args:

@@ -1,4 +1,7 @@
-"""Verdicts on axioms: from the ledger (the file of stored verdicts) if an entry is valid, otherwise from a new proof."""
+"""Verdicts on axioms.
+
+A valid entry of the ledger (the file of stored verdicts) is used. Otherwise, the axiom is proved anew.
+"""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ Normal forms:
     `normal`: the value at one position as a decision tree over sums of products.
     `sums`: the data types of sums of products (reads, powers, calls, guards), and substitution in them.
     `simplify`: simplifies guards and quotients in summands, and removes bound indices on which no factor depends.
-    `functions`: canonical forms of functions, powers and exponentials. It also merges the factors of a product.
+    `functions`: canonical forms of functions, powers and exponentials. The module also merges the factors of a product.
     `maxima`: canonical forms of maxima.
     `forms`: recognizers of special forms, such as step functions, 1 + exp(v), -|v| and rational powers.
     `content`: common divisors of summands.

@@ -1,7 +1,7 @@
 """Reindexings between two products.
 
-A reindexing writes the bound indices of one product as expressions in the bound indices of the other product. It is computed
-from the indices in the factors, because two factors that read the same element are equal.
+A reindexing writes the bound indices of one product as expressions in the bound indices of the other product. A reindexing is
+computed from the indices in the factors, because two factors that read the same element are equal.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ def head(factor: Factor) -> tuple[str, ...]:
 
 
 def product_signature(factors: Iterable[Factor]) -> tuple[tuple[str, ...], ...]:
-    """Return the sorted keys (see `head`) of a product's factors. Products are compared only if these keys are the same."""
+    """Return the sorted keys (see `head`) of a product's factors.
+
+    Two products are compared only if their sorted keys are the same.
+    """
     return tuple(sorted(map(head, factors)))
 
 
@@ -106,7 +109,7 @@ def _completed(
 def pairings(source: Sequence[Factor], target: Sequence[Factor]) -> Iterator[list[Pair]]:
     """Yield lists of index pairs, one list for each way to pair the parts of `source` with the parts of `target`.
 
-    The pairs of a list are candidates for equal indices: if all of them are equal, the factors may be equal.
+    The pairs of a list are candidates for equal indices: if the two indices of each pair are equal, the factors may be equal.
     """
     options = [list(_pairs(a, b)) for a, b in zip(source, target, strict=True)]
     for choice in itertools.product(*options):

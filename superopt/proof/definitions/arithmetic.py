@@ -2,14 +2,15 @@
 
 A question asks whether a condition follows from other conditions. Extents of variables are at least 1. Attribute variables are
 integers unless they are marked as real, and indices are integers. A quotient is unconstrained unless its denominator is at
-least 1. A product of unknowns is first treated as a new unknown, of which only simple bounds are known, such as `a * b >= b`
-for `a >= 1` and `b >= 0`. Most questions are then linear. Questions that linear arithmetic cannot decide go to Z3's nonlinear
-arithmetic. Z3's work is limited by a count of steps, not by time, so that a verdict does not depend on the machine. The earlier
-questions to a solver can change its next answer. Each verdict is therefore computed with a fresh solver.
+least 1. A product of unknowns is first treated as a new unknown. Only simple bounds of this new unknown are used, such as
+`a * b >= b` for `a >= 1` and `b >= 0`. Most questions are then linear. Questions that linear arithmetic cannot decide go to
+Z3's nonlinear arithmetic. Z3's work is limited by a count of steps, not by time, so that a verdict does not depend on the
+machine. The earlier questions to a solver can change the solver's next answer. Each verdict is therefore computed with a fresh
+solver.
 
-Most questions that arise in a proof remain undecided. They take the longest and support no proof. A ledger can therefore list
-the digests of undecided questions, and later checks skip these questions. A skipped question counts as undecided, so the list
-cannot make a false condition pass.
+Most questions that arise in a proof remain undecided. Undecided questions take the longest and support no proof. A ledger can
+therefore list the digests of undecided questions, and later checks skip these questions. A skipped question counts as
+undecided, so the list cannot make a false condition pass.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ def skip_questions(questions: Container[str] = frozenset()) -> Iterator[Collecti
     """Run a block in which certain questions are not asked and count as undecided. The block starts without cached answers.
 
     A question asks whether a condition follows from other conditions. `questions` contains the digests of the skipped
-    questions. Other questions are asked in this block, even if an enclosing block skips them.
+    questions. All other questions are asked in this block, even if an enclosing block skips these questions.
 
     Yields:
         The digests of all undecided questions in the block, in the order in which the questions arise.
@@ -201,7 +202,7 @@ def _answer(known: Sequence[Cond], claim: Cond, effort: SolverEffort) -> bool:
 
 
 def _linear() -> _Linear:
-    """Return the linear solver of the innermost `with` block. If it has too many conditions, it is replaced by a new solver."""
+    """Return the linear solver of the innermost `with` block. A solver with too many conditions is replaced by a new solver."""
     session = _sessions[-1]
     if session.solver is None or len(session.solver.literals) > PROOF.max_session_conditions:
         session.solver = _Linear()

@@ -1,7 +1,8 @@
 """The conditions that a rule may assume about its sizes, in a form in which equal sizes are equal polynomials.
 
 If the left side is well typed, some equalities between sizes hold. Each equality is solved for one size, and the solution is
-substituted everywhere. For example, `y.shape[-2]` becomes `x.shape[-1]` if the left side contains `x @ y`. Inequalities remain.
+substituted everywhere. For example, `y.shape[-2]` becomes `x.shape[-1]` if the left side contains `x @ y`. Inequalities stay in
+the list of conditions.
 """
 
 from __future__ import annotations
@@ -50,15 +51,15 @@ class Assumptions:
     solved for one size, and the solution replaces this size everywhere. The size is then called eliminated.
 
     Attributes:
-        binding: A substitution for the variables and attribute variables of the equation. It replaces each eliminated size in a
-            term by its solution.
+        binding: A substitution for the variables and attribute variables of the equation. The substitution replaces each
+            eliminated size in a term by the size's solution.
         left: The terms of the left side, without eliminated sizes.
         right: The terms of the right side, without eliminated sizes.
         facts: The conditions that remain after the equalities are solved.
         solved: A mapping from each eliminated size to its solution, which is expressed in the remaining sizes.
         divisions: Pairs (conditions, equality). Some equalities are changed before they are solved, for example divided by a
-            positive factor. Each pair contains a changed equality and the conditions from which it must follow. These are all
-            conditions that were known when the equality was changed.
+            positive factor. Each pair contains a changed equality and the conditions from which it must follow. The conditions
+            of a pair are all conditions that were known when the equality was changed.
 
     Raises:
         ShapeError: The conditions contradict each other, or the right side is never well typed where the left side is.
@@ -151,7 +152,7 @@ class Assumptions:
         """Return whether the condition follows from the lower bounds of its atoms, such as sizes and attribute variables.
 
         The answer is True only if the condition says that a polynomial is at least 0. Except for the constant term, the
-        coefficients of the polynomial must not be negative. The lower bounds must not be negative either.
+        coefficients of the polynomial must not be negative. The lower bounds must also be at least 0.
         """
         if not isinstance(condition, Compare) or condition.relation != ">=":
             return False
@@ -290,7 +291,10 @@ def _divisor(extent: Size) -> Size | None:
 
 
 def _product(extent: Size) -> tuple[Monomial, int]:
-    """Return the product and the integer if the extent is `product - integer` or `integer - product`, otherwise () and 0."""
+    """If the extent is `product - integer` or `integer - product`, return the product and the integer.
+
+    Otherwise, return () and 0.
+    """
     if len(extent.terms) == 2 and extent.terms[0][0] == ():
         (_, constant), (monomial, coefficient) = extent.terms
         if coefficient in (1, -1) and isinstance(constant, int):

@@ -61,7 +61,7 @@ def representatives(equations: Iterable[Equation]) -> list[Equation]:
     """Return a subset of the equations that implies all of them. Equations of low rank come first.
 
     An equation is left out if it follows from an equation with one axis fewer. If the returned equations hold and have
-    well-typed right sides, the same is true of all equations.
+    well-typed right sides, all equations hold and have well-typed right sides.
     """
     chosen: list[Equation] = []
     known: list[Equation] = []
@@ -80,7 +80,7 @@ def _axes(equation: Equation) -> tuple[int, int]:
 def follows_by_batching(equation: Equation, smaller: Equation) -> bool:
     """Return whether the equation is shown to follow from `smaller`, an equation with one axis fewer.
 
-    If so, and if the right side of `smaller` is well typed, the equation's right side is also well typed.
+    If the result is True and the right side of `smaller` is well typed, the equation's right side is also well typed.
     """
     return any(_Batched(smaller, equation, grown).follows for grown in _insertions(smaller, equation))
 
@@ -176,7 +176,7 @@ class _Batched:
     def _place(self, small: Term, large: Term) -> int | None:
         """Return the batch axis of the larger term: the axis along which each slice equals the smaller term.
 
-        If the larger term has no batch axis and equals the smaller term, return WHOLE. Otherwise return None.
+        If the larger term has no batch axis and equals the smaller term, return WHOLE. In all other cases, return None.
         """
         if (small, large) not in self._places:
             self._places[small, large] = self._placed(small, large)
@@ -234,7 +234,10 @@ def _moved(smaller: Equation, grown: Mapping[str, int], tensors: Collection[str]
 
 
 class _Equal:
-    """A rewriter for sizes. Sizes that are equal by assumption have the same representative, which is one of them."""
+    """A rewriter for sizes.
+
+    Sizes that are equal by assumption have the same representative. The representative is one of these sizes.
+    """
 
     def __init__(self, assumed: Iterable[Cond]) -> None:
         self._chosen: dict[Atom, Extent] = {}
@@ -269,9 +272,9 @@ class _Equal:
 
 
 def _equal_atoms(condition: Cond) -> tuple[Atom, Atom] | None:
-    """Return the two sizes of a condition which states that they are equal. Return None for other conditions.
+    """If the condition states that two sizes are equal, return these two sizes. Return None for any other condition.
 
-    If one of the sizes is an extent of a variable, it comes first.
+    A size that is an extent of a variable comes first.
     """
     if not isinstance(condition, Compare) or condition.relation != "==" or len(condition.left.terms) != 2:
         return None

@@ -58,7 +58,7 @@ class Merged:
     """The result of merging two summands.
 
     Attributes:
-        common: The sum of both summands on the overlap of their index domains. Empty if this sum is zero.
+        common: The sum of both summands on the overlap of their index domains. `common` is empty if this sum is zero.
         left: The part of the first summand outside the overlap.
         right: The part of the second summand outside the overlap.
     """
@@ -91,7 +91,8 @@ class Cancellation:
     Attributes:
         told: Pairs of a value and its sign in the current case of a case split.
         depth: The number of enclosing proof steps: case splits, cleared denominators and common summations.
-        remainder: The uncancelled summands of the sum that was tested last. Empty if that sum was shown to be zero.
+        remainder: The uncancelled summands of the sum that was tested last. `remainder` is empty if the tested sum was shown to
+            be zero.
     """
 
     notation: Normal
@@ -126,7 +127,7 @@ class Cancellation:
         return tuple(open_)
 
     def _further(self, facts: Guard, open_: Sum) -> bool:
-        """Return whether the sum is shown to be zero by clearing a denominator, a case split or a common summation."""
+        """Return whether the sum is shown to be zero by clearing a denominator, by a case split or by a common summation."""
         if self.depth > PROOF.max_cancel_depth:
             return False
         product = clear_denominator(open_, self.notation)
@@ -158,8 +159,8 @@ class Cancellation:
         """Split the summands into two groups, and return whether the sum of each group is shown to be zero.
 
         Consider the first summand that has bound indices. The first group consists of all summands whose bound indices have the
-        same ranges. For each choice of the indices, the terms of these summands must add up to zero. The second group consists
-        of all other summands, whose sum must be zero.
+        same ranges as the indices of this first summand. For each choice of the indices, the terms of the first group must add
+        up to zero. The second group consists of all other summands, whose sum must be zero.
         """
         first = next((s for s in value if s.bound), None)
         if first is None:
@@ -295,7 +296,7 @@ class Cancellation:
         return False
 
     def _witnesses(self, candidate: GuardedValue, other: GuardedValue) -> Iterator[Reindexing]:
-        """Yield values for the bound indices of the operand `other` at which it can equal the operand `candidate`.
+        """Yield values for the bound indices of the operand `other` at which `other` can equal the operand `candidate`.
 
         Both are operands of maxima. If `other` uses a bound index to select a tensor element, the value of this index is chosen
         so that both operands read the same element. The remaining bound indices get the least values that the guard of `other`

@@ -34,7 +34,8 @@ class SignCase:
     Attributes:
         told: Pairs of a value and its sign in this case.
         replaced: A tensor element whose value is known in this case, or None.
-        by: The value of the tensor element `replaced`, as a sum. Empty if there is no such element or its value is zero.
+        by: The value of the tensor element `replaced`, as a sum. The sum is empty if `replaced` is None, or if the value of
+            `replaced` is zero.
     """
 
     told: tuple[tuple[Sum, Sign], ...]

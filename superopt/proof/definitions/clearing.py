@@ -1,7 +1,8 @@
 """Clearing of denominators: a sum is zero if it is zero after multiplication by a nonzero denominator.
 
-A denominator is cleared only if it is known to be nonzero wherever any summand is used. This is not known if the sum contains a
-step function, or if a summand with the denominator has a guard that another summand lacks.
+A denominator is cleared only if it is known to be nonzero wherever the guard of at least one summand holds. A denominator is
+not known to be nonzero there if the sum contains a step function, or if a summand with the denominator has a guard that another
+summand lacks.
 """
 
 from __future__ import annotations
@@ -47,10 +48,10 @@ def clear_denominator(value: Sum, notation: Normal) -> Sum | None:
 
 
 def _everywhere(value: Sum, key: Key) -> bool:
-    """Return whether the base with the key `key` is known to be nonzero wherever any summand of the sum is used.
+    """Return whether the base with the key `key` is known to be nonzero wherever the guard of at least one summand holds.
 
-    This holds if each guard condition of a summand that divides by the base is also a guard condition of every other summand.
-    Conditions on bound indices are ignored.
+    The result is True if each guard condition of a summand that divides by the base is also a guard condition of every other
+    summand. Conditions on bound indices are ignored.
     """
     dividing = [s for s in value if _exponent(s, key) < 0]
     conditions = {c for s in dividing for c in s.guard if not any(mentions_index(c, k) for k in s.bound)}

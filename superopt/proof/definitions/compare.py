@@ -76,8 +76,8 @@ class TensorComparison:
     def _split(self, facts: Guard, value: Sum, position: set[Sym], *, short: bool = False) -> tuple[Guard, Sum]:
         """Substitute q * b + r, where 0 <= r < b, for each position index i that occurs in a quotient such as i // b.
 
-        Every integer i can be written in this form. With `short`, quotients are made shorter before each substitution. Return
-        the facts, extended by the bounds of q and r, and the new sum.
+        Every integer i can be written in this form. With `short`, quotients are simplified before each substitution. Return the
+        facts, extended by the bounds of q and r, and the new sum.
         """
         for _ in range(PROOF.max_compared_splits):
             value = _with_short_quotients(facts, value) if short else value

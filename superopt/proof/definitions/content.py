@@ -1,4 +1,7 @@
-"""The content of a sum: a common divisor of all summands. It is a product of a number, sizes, factors and an exponential."""
+"""The content of a sum: a common divisor of all summands.
+
+The content is a product of a number, sizes, factors and an exponential.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +31,8 @@ from superopt.proof.definitions.sums import (
 def common_content(facts: Guard, values: Sequence[Summand], least: Sign, signs: Signs) -> Summand:
     """Return a common divisor of the summands: the product of a number, sizes, factors and an exponential.
 
-    If `least` is POSITIVE, all sizes and factors in the divisor are known to be positive. If `least` is NOT_NEGATIVE, they are
-    known to be non-negative. Parts that contain bound indices are left out.
+    If `least` is POSITIVE, all sizes and factors in the divisor are known to be positive. If `least` is NOT_NEGATIVE, all sizes
+    and factors in the divisor are known to be non-negative. Parts that contain bound indices are left out.
     """
     if not values:
         return Summand(1)

@@ -1,9 +1,10 @@
 """Simplification of functions: each function of simplified sums is rewritten to a canonical form.
 
-The canonical form has the function's value wherever the function is defined. It may also be defined elsewhere. For example, the
-canonical form of `x * (1 / x)` is 1. `superopt.proof.domains` therefore checks separately where the sides of a rule are
-defined. Roots and reciprocals are written as powers. Factors are moved out of a power's base where possible. If the base is a
-sum of exponentials, an exponential of the terms that all exponents share is moved out too.
+The canonical form has the function's value wherever the function is defined. The canonical form may also be defined where the
+function is undefined. For example, the canonical form of `x * (1 / x)` is 1. `superopt.proof.domains` therefore checks
+separately where the sides of a rule are defined. Roots and reciprocals are written as powers. Factors are moved out of a
+power's base where possible. If the base is a sum of exponentials whose exponents share terms, an exponential of the shared
+terms is moved out too.
 """
 
 from __future__ import annotations
@@ -156,7 +157,7 @@ class _Functions:
     def monomial_power(self, summand: Summand, exponent: Extent) -> Sum:
         """Return a power of a product.
 
-        The powers of single factors are split off if they are known to be defined.
+        The power of a single factor is split off if this power is known to be defined.
         """
         counts = Counter(map(factor_key, summand.factors))
         factors = {factor_key(f): f for f in summand.factors}

@@ -1,11 +1,11 @@
 """The index prover: proves equations between terms for all sizes from the definitions of their operators.
 
-Both sides are evaluated to a normal form at one symbolic position, and their difference is shown to be zero. If this fails
-because of a group count (as in a convolution) or a factor of a reshape, the equation is proved only for a few values of this
-count or factor, and the verdict lists the values. All other sizes stay symbolic. Both sides are evaluated on random instances
-(choices of sizes and attributes) before a proof is tried, and again after a proof has failed. A counterexample refutes the
-equation. An equation without instances is never reported as proved. If there is neither a proof nor a counterexample, the
-verdict is `Unknown`.
+Both sides are evaluated to a normal form at one symbolic position, and their difference is shown to be zero. This proof can
+fail because of a group count (as in a convolution) or a factor of a reshape. The equation is then proved only for a few values
+of this count or factor, and the verdict lists the values. All other sizes stay symbolic. Both sides are evaluated on random
+instances (choices of sizes and attributes) before a proof is tried, and again after a proof has failed. A counterexample
+refutes the equation. An equation without instances is never reported as proved. If there is neither a proof nor a
+counterexample, the verdict is `Unknown`.
 """
 
 from __future__ import annotations

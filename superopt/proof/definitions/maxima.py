@@ -39,9 +39,11 @@ INCREASING = ("exp", "log", "erf", "positive")
 def largest(facts: Guard, candidates: Sequence[GuardedValue], notation: Normal) -> Sum:
     """Return the maximum of the candidates, simplified. The values of the candidates must be simplified already.
 
-    A candidate is an operand of the maximum. It has one value for each choice of its bound indices at which its guard holds.
+    A candidate is an operand of the maximum. The operand has one value for each choice of its bound indices at which its guard
+    holds.
 
-    The absolute value of x is written as the maximum of x and -x. It is not simplified further unless the sign of x is known.
+    The absolute value of x is written as the maximum of x and -x. This maximum is simplified further only if the sign of x is
+    known.
     """
     given = list(candidates)
     if len(given) == 2 and all(_plain(c) for c in given) and not collect_summands(given[0].value + given[1].value):
@@ -71,9 +73,8 @@ def _plain(candidate: GuardedValue) -> bool:
 
 
 def _unbound(facts: Guard, candidate: GuardedValue) -> GuardedValue:
-    """Remove the guard and the bound indices of a maximum's operand if its value does not depend on these indices.
-
-    The operand stays unchanged unless its guard is shown to hold where all bound indices are 0.
+    """Remove the guard and the bound indices of a maximum's operand if its value does not depend on these indices. This is done
+    only if the guard is shown to hold where all bound indices are 0.
     """
     if not candidate.bound or set(candidate.bound) & {a for s in candidate.value for e in extents_in(s) for a in atoms(e)}:
         return candidate
@@ -91,7 +92,7 @@ def _magnitude(facts: Guard, candidates: Sequence[GuardedValue], notation: Norma
 
 
 def _flattened(facts: Guard, candidate: GuardedValue, notation: Normal) -> list[GuardedValue]:
-    """Replace an operand that contains an inner maximum with one operand for each operand of the inner maximum.
+    """Flatten an operand that contains an inner maximum. Return one operand for each operand of the inner maximum.
 
     One summand of the operand must be the inner maximum or its product with a non-negative value. An operand of any other form
     is returned unchanged.
@@ -125,7 +126,7 @@ def _not_negative(facts: Guard, summand: Summand, notation: Normal) -> bool:
 def _undominated(facts: Guard, candidates: list[GuardedValue], notation: Normal) -> list[GuardedValue]:
     """Remove the operands of a maximum that are shown never to exceed another operand.
 
-    Only operands without a guard and without bound indices are tried as this other operand.
+    Only an operand without a guard and without bound indices can be the other operand.
     """
     plain = [c for c in candidates if not c.bound and not c.guard]
     if len(plain) > PROOF.max_compared_candidates:

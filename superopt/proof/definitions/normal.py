@@ -201,7 +201,7 @@ class Normal:
     def apart(self, summand: Summand, other: Summand) -> Summand:
         """Return the summand, renamed so that the two summands have no bound index in common.
 
-        If they already have none in common, the summand is returned unchanged.
+        If the two summands already have no bound index in common, the summand is returned unchanged.
         """
         return self.renamed(summand) if set(bound_in(summand)) & set(bound_in(other)) else summand
 

@@ -1,4 +1,5 @@
-"""Tests of whether a sum without bound indices is zero. Such sums arise from equations between elementwise functions.
+"""Tests of whether a sum without bound indices is zero. Sums without bound indices arise from equations between elementwise
+functions.
 
 Each tensor element is replaced with an unknown number. One cached result can therefore be used for all ranks and axes.
 """

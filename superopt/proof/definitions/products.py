@@ -1,4 +1,7 @@
-"""Consequences of inequalities that contain products. They help linear arithmetic, which treats each product as an unknown."""
+"""Consequences of inequalities that contain products.
+
+These consequences help linear arithmetic, which treats each product as an unknown.
+"""
 
 from __future__ import annotations
 

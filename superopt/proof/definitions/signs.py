@@ -81,8 +81,8 @@ class Signs:
         """Return the sign of a summand, from the signs of its coefficient and factors where its guard holds.
 
         A factor that occurs an even number of times counts as not negative, even if its sign is unknown. The result then
-        depends on the coefficient and on the factors that occur an odd number of times. If an odd number of these are negative,
-        the result is UNKNOWN.
+        depends on the coefficient and on the factors that occur an odd number of times. If an odd number of these values (the
+        coefficient and the factors) are negative, the result is UNKNOWN.
         """
         inside = (*facts, *summand.guard)
         number = summand.coefficient

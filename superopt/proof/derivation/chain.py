@@ -1,7 +1,7 @@
 """Chains from a congruence closure: sequences of rule instances that lead from one term to an equal term.
 
 A replacement of a subterm is written as one step of the whole term, so a chain contains no separate congruence steps.
-Associativity and commutativity of sums and products are not steps either, because they are built into terms.
+A chain also contains no steps for associativity and commutativity of sums and products, because both laws are built into terms.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Derivation of an equality from given rules, by saturation over symbolic sizes. The result is a chain of steps.
 
 Rules are used as equalities, in both directions, wherever their conditions follow from the conditions of the derived equality.
-The result of saturation is not trusted: Z3 checks that the rule instances found by saturation imply the equality.
+The result of saturation is not trusted: Z3 checks that the rule instances from saturation imply the equality.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Laws:
 
 
 def single_output_equations(equation: Equation) -> tuple[Equation, ...]:
-    """Split the equation of a rule that a derivation may use into one equation for each output.
+    """Split an equation with several outputs into equations with one output each, which a derivation may use.
 
     Each new equation has the additional condition that all outputs of the left side are well typed.
     """
@@ -125,8 +125,8 @@ def derive_rule(
 ) -> tuple[Chain, ...] | None:
     """Derive the rule from the given rules at every choice of its ranks.
 
-    Return one chain of rule applications for each choice. Return None if no chain is found within the limits for at least one
-    choice. The rules at the positions in `without` are not used.
+    Return one chain of rule applications for each choice. If the search finds no chain for some choice within the limits,
+    return None. The rules at the positions in `without` are not used.
     """
     laws = from_rules if isinstance(from_rules, Laws) else Laws(from_rules)
     chains: list[Chain] = []
@@ -140,7 +140,7 @@ def derive_rule(
 def derivations(
     rule: Rule, laws: Laws, limits: SaturationLimits = LIMITS, without: Collection[int] = ()
 ) -> Iterator[Chain | None]:
-    """Yield, for each choice of the rule's ranks, a chain of rule applications that derives the rule, or None.
+    """Yield an item for each choice of the rule's ranks: a chain of rule applications that derives the rule, or None.
 
     None means that no derivation was found within the limits.
     """

@@ -1,7 +1,7 @@
 """The report of one optimization as a page (HTML) and as a card (SVG).
 
-The package may import what `superopt.report` may import, and `superopt.report.optimization`. `superopt.flows.report_page`
-collects the values of a page. Read `page` first.
+The package may import `superopt.report.optimization`, and all packages that `superopt.report` may import.
+`superopt.flows.report_page` collects the values of a page. Read `page` first.
 
     `page`: the values that a page shows: rewritten parts, the rules between their sides, times by operator.
     `sentences`: the headline, the sentences, the charts and the tables, made from these values.

@@ -91,7 +91,10 @@ def _renumbered(nodes: Sequence[DrawnNode], numbers: Mapping[int, int], kept: It
 
 
 def _merged(nodes: Sequence[DrawnNode]) -> list[DrawnNode]:
-    """Return the nodes, with equal nodes of a row merged into one node. The first detail of a merged node is its node count."""
+    """Return the nodes, with equal nodes of a row merged into one node.
+
+    The first detail of a merged node is the count of the merged nodes.
+    """
     rows = _rows([node.operands for node in nodes])
     groups: dict[Hashable, list[int]] = {}
     for place, node in enumerate(nodes):

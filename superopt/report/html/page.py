@@ -1,4 +1,4 @@
-"""The values that a page about one optimization shows. `superopt.flows.report_page` fills them."""
+"""The values that a page about one optimization shows. `superopt.flows.report_page` computes these values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CORRECTED = "~>"
 
 @dataclass(frozen=True)
 class UsedRule:
-    """A rule of a rewritten part, as a page shows it.
+    """A rule of a rewritten part, in the form that a page shows.
 
     Attributes:
         name: The name of the rule.
@@ -116,11 +116,11 @@ class PageContent:
         savings: The predicted saving of each rewritten part, including parts that are not drawn, by title.
         times: The seconds of each operator in a run of the original and of the optimized model. Empty if operators were not
             timed.
-        times_note: A note that says how the operators were timed, or why they were not timed.
+        times_note: A note that says how the operators were timed, or why no operator was timed.
         counts: The counts of nodes of each operator in both models.
         command: A command that repeats the optimization.
-        source: The file of the original, for commands, or an empty text if it is not known.
-        target: The file of the result, for commands, or an empty text if it is not known.
+        source: The file of the original, for commands, or an empty text if the file is not known.
+        target: The file of the result, for commands, or an empty text if the file is not known.
         certificate: The file of the certificate, or an empty text.
         rules: The rules of all applied steps, each once.
     """

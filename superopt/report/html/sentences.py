@@ -20,7 +20,7 @@ UNCHANGED = "Safe: the model that was written is a copy of the original."
 
 @dataclass(frozen=True)
 class Headline:
-    """The headline of a page: the gain in words, figures, what changed, whether it is safe, and whether the model is faster."""
+    """The headline of a page: the gain in words, figures, changes, the safety of the result, whether the model is faster."""
 
     text: str
     figures: str
@@ -70,7 +70,7 @@ class FallBar:
 
 
 def model_display_name(report: Report) -> str:
-    """Return the model's name for the title of the HTML page: its file's name without the folder, or the name of the model."""
+    """Return the model's name for the title of the HTML page: the file's name without the folder, or the model's own name."""
     return Path(report.model).name or report.model
 
 
@@ -164,7 +164,7 @@ def _ended(report: Report) -> str:
 
 
 def next_steps(page: PageContent) -> tuple[str, ...]:
-    """Return what the reader may do next: the hints of the report, and the use of the files and settings that were written.
+    """Return the next steps for the reader: the hints of the report, and the use of the files and settings that were written.
 
     Commands are between backticks.
     """
