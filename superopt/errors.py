@@ -139,7 +139,8 @@ class DimensionError(SuperoptError):
 class Undecidable(SuperoptError):  # noqa: N818 (a verdict, as much as an error)
     """Two terms cannot be compared over a finite field.
 
-    The terms are not polynomials, or their outputs have too many regions (boxes of positions that read inputs in one way).
+    The terms are not polynomials, or their outputs have too many regions. (A region is a box of output
+    positions that are computed by one formula.)
     """
 
     exit_code = 27

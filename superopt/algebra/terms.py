@@ -94,8 +94,8 @@ class Term:
     Attributes:
         op: The name of the operator, or `VARIABLE`.
         shape: The shape of the result.
-        requires: The conditions on sizes under which the operator is defined for these operands. Conditions that constant
-            folding decides are left out, so `requires` is empty if all sizes are numbers.
+        requires: The conditions on sizes under which the operator is defined for these operands. Constant folding removes
+            all conditions whose sizes are numbers.
         constant: Whether the term does not depend on the model's inputs.
         key: A hash by which terms are sorted. The hash is the same in every process.
     """

@@ -20,7 +20,7 @@ class ConditionJudge(Protocol):
         """Test the equation at random values of its attribute variables. Return pairs (values, whether the sides agree)."""
 
     def completed(self, rule: Rule) -> Rule | None:
-        """Return the rule with all conditions that its right side needs to be well typed.
+        """Return the rule with further conditions. Under these conditions, the right side of the rule is well typed.
 
         Returns None if no conditions suffice at all ranks of the rule.
         """

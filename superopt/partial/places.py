@@ -44,7 +44,7 @@ class Place:
 
     @property
     def factors(self) -> frozenset[int]:
-        """The factors of axes that may be moved to other axes: 2, 4, and the numbers in the operators' attributes."""
+        """The factors that may be moved from one axis to another axis: 2, 4, and the numbers in the operators' attributes."""
         values = [v for t in self.group for _, v in t.attributes]
         numbers = itertools.chain.from_iterable(v if isinstance(v, tuple) else (v,) for v in values)
         return frozenset({2, 4}.union(n for n in numbers if isinstance(n, int) and n > 1))

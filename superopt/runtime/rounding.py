@@ -56,7 +56,7 @@ class OutputErrors:
     other: float = 0.0
 
     def does_not_round(self) -> str:
-        """Return a message if the original rounds on purpose and the candidate does not, or an empty text."""
+        """Return a message if the original rounds on purpose and the candidate does not. Otherwise, return an empty text."""
         if (
             self.off < max(CHECK.deliberate_rounding_share * self.elements, CHECK.min_deliberate_rounding_count)
             or self.other * CHECK.deliberate_rounding_factor**2 >= self.own

@@ -141,7 +141,7 @@ class _Taking:
         return True
 
     def found(self) -> SearchResult:
-        """Return the search result, with the applied algorithms unless the total gain is too small."""
+        """Return the search result. It contains the applied algorithms if their total gain is large enough."""
         expanded = self.start.expanded + self.tried
         if self.cost >= self.start.after * (1 - SEARCH.min_gain_share):
             return replace(self.start, expanded=expanded)

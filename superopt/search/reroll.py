@@ -128,7 +128,7 @@ class _Roller:
                 self.users.setdefault(arg, set()).add(term)
 
     def replacements(self) -> dict[Term, Term]:
-        """Return a mapping from the recurrence's states in the longest run to their replacements.
+        """Return a mapping from states of the recurrence to their replacements, for the longest run of steps.
 
         A run is a sequence of steps with the same weights. Among runs of equal length, the first run is used. If there is no
         run, the mapping is empty.

@@ -62,7 +62,8 @@ class Assumptions:
             of a pair are all conditions that were known when the equality was changed.
 
     Raises:
-        ShapeError: The conditions contradict each other, or the right side is never well typed where the left side is.
+        ShapeError: The conditions contradict each other, or no sizes at which the left side is well typed make the right side
+            well typed.
     """
 
     def __init__(self, equation: Equation) -> None:
