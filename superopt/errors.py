@@ -35,7 +35,7 @@ def failure(error: Exception) -> str:
 
 
 class ShapeError(SuperoptError):
-    """Operands, attributes or sizes for which an operator is not defined."""
+    """An operator is not defined for its operands, attributes or sizes."""
 
     exit_code = 10
 
@@ -71,7 +71,7 @@ class UnprovedError(SuperoptError):
 
 
 class SchedulerError(SuperoptError):
-    """A long job that cannot run on the given scheduler, or whose finished tasks cannot be stored."""
+    """A long job cannot run on the given scheduler, or its finished tasks cannot be stored."""
 
     exit_code = 17
 
@@ -147,13 +147,13 @@ class Undecidable(SuperoptError):  # noqa: N818 (a verdict, as much as an error)
 
 
 class CertificateError(SuperoptError):
-    """A certificate that cannot be read, that belongs to other models, or that contains a step that could not be verified."""
+    """A certificate cannot be read, belongs to other models, or contains a step that could not be verified."""
 
     exit_code = 28
 
 
 class ProfileError(SuperoptError):
-    """A file cannot be read or is not a device profile, or the profile is of an execution provider that was not requested."""
+    """A file cannot be read, is not a device profile, or is the profile of an execution provider that was not requested."""
 
     exit_code = 29
 
@@ -171,7 +171,7 @@ class RuntimeDiedError(SuperoptError):
 
 
 class CacheError(SuperoptError):
-    """A file that was given as a time cache is not a time cache, or cannot be read or written."""
+    """The file of the time cache cannot be read or written, or is not a time cache."""
 
     exit_code = 32
 

@@ -1,8 +1,8 @@
 """Every budget, threshold, margin, share and limit of superopt, with its unit and the reason for its value.
 
-The text below a field states what the field limits and in which unit, the reason for its value, and how the value was measured.
-"Not measured." marks a value that was chosen by judgement. "Safety limit." marks a bound on time, memory or expression size.
-Facts, such as number formats and opsets, stay in the modules that use them.
+The text below a field states the quantity that the field limits, the unit, the reason for the value, and how the value was
+measured. "Not measured." marks a value that was chosen by judgement. "Safety limit." marks a bound on time, memory or
+expression size. Facts, such as number formats and opsets, stay in the modules that use them.
 """
 
 from __future__ import annotations
@@ -669,7 +669,7 @@ class MutantPolicy:
 
 @dataclass(frozen=True)
 class ComparisonPolicy:
-    """Limits of the comparison of a candidate model with the original by end-to-end times.
+    """Limits for comparing the end-to-end times of a candidate model and the original.
 
     The models are loaded several times. After each load, the models are timed in rounds. A round times each model once.
     """

@@ -178,7 +178,7 @@ _shared = _Shared()
 
 @contextlib.contextmanager
 def reuse_child(program: Path = PROGRAM) -> Iterator[None]:
-    """Share one child process among all uses of `child` in this thread inside the context.
+    """Inside this context, share one child process among all uses of `child` in this thread.
 
     The child process runs the Python file `program`, and starts when it is first used. If the child process dies, a new child
     process replaces it. If the thread is already inside such a context, a further context has no effect.

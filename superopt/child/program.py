@@ -12,7 +12,7 @@ possible answers to a request follow an arrow:
 
 The answer to `run` is the largest growth of the resident memory during the run, or 0 if the system does not report the memory.
 For `repeat`, the model runs twice, and new memory is filled with a different byte for each run if the C library supports this.
-The answer is False if the outputs of the two runs differ, because the model reads uninitialized memory.
+The answer is False if the outputs of the two runs differ, which means that the model reads uninitialized memory.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def release_memory() -> None:
 
 
 def fill_new_memory(filling: int) -> None:
-    """Fill memory that is allocated from now on with a byte, the complement of `filling`.
+    """From now on, fill newly allocated memory with one byte value, the complement of `filling`.
 
     If `filling` is 0, memory is not filled any more. Nothing happens if the C library does not support this.
     """

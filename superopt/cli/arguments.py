@@ -88,7 +88,10 @@ class Parser(argparse.ArgumentParser):
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """Return a question with the words in `known` that are most similar to `word`, or an empty text if no word is similar."""
+    """Return a question with the words in `known` that are most similar to `word`.
+
+    If no word is similar, return an empty text.
+    """
     near = difflib.get_close_matches(word, [*known], REPORT.max_suggestions_count, REPORT.min_suggestion_share)
     return f": did you mean {' or '.join(near)}?" if near else ""
 
@@ -156,7 +159,9 @@ def _add_command(commands: Commands, name: str, about: str, description: str, *e
 
 
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Parse the arguments of the command line, or of the process if `arguments` is None, and return the options.
+    """Parse the arguments of the command line and return the options.
+
+    If `arguments` is None, the arguments of the process are parsed.
 
     Raises:
         SystemExit: The arguments are invalid (exit code 2), or only help or the version was requested (exit code 0).

@@ -60,7 +60,7 @@ class RunState:
 
     @property
     def best(self) -> str:
-        """The best result so far, or an empty text if the run is not searching."""
+        """The best result so far. The text is empty if the run is not searching."""
         search = self.progress.search
         if search is None or self.progress.stage != SEARCHING:
             return ""
@@ -70,7 +70,7 @@ class RunState:
 
     @property
     def counts(self) -> str:
-        """The numbers of rewrites and candidates, or an empty text if the run is not searching."""
+        """The numbers of rewrites and candidates. The text is empty if the run is not searching."""
         search = self.progress.search
         return (
             ""

@@ -70,7 +70,7 @@ Arguments = ParamSpec("Arguments")
 def _flushed(
     print_: Callable[Concatenate[Console, Arguments], None],
 ) -> Callable[Concatenate[StandardOutput, Arguments], None]:
-    """Return a variant of the console method `print_` that writes all text to the file before it returns."""
+    """Return a variant of the console method `print_`. The variant returns only after all text is written to the file."""
 
     def printed(console: StandardOutput, /, *objects: Arguments.args, **how: Arguments.kwargs) -> None:
         with console.written():
@@ -301,7 +301,7 @@ def write_pages(optimized: superopt.Optimized[AnyModel], options: argparse.Names
 def repeated_command(report: superopt.Report, arguments: Sequence[str]) -> str:
     """Return the command line that repeats an optimization.
 
-    Options that were not given are added with the values that were used.
+    Options that the user did not give are added, with the values that the optimization used.
     """
     chosen = {"--budget": f"{report.budget:g}", "--seed": str(report.seed), "--threads": str(report.environment.threads)}
     given = {argument.partition("=")[0] for argument in arguments}
@@ -357,7 +357,7 @@ def run_replay(options: argparse.Namespace) -> int:
 
 
 def argument_data_files(label: str, model: Path) -> dict[str, Path]:
-    """Return a mapping from descriptions for error messages to the external data files of the model."""
+    """Return a mapping from descriptions to the external data files of the model. Error messages use the descriptions."""
     from superopt.protobuf.stored import data_files
 
     return {f"{file.name}, in which {label} keeps tensors": file for file in data_files(model)}
@@ -648,7 +648,7 @@ def run_rules_add(options: argparse.Namespace) -> int:
 def run_rules_export(options: argparse.Namespace) -> int:
     """Run `superopt rules export`: write the rules to a file in the requested format.
 
-    Also print the number of exported rules. For each reason to leave rules out, print the number of rules left out.
+    Also print the number of exported rules. Also print how many rules were left out for each reason.
     """
     from superopt.flows.export_rules import export, reasons
 
@@ -682,9 +682,9 @@ def run_rules_show(options: argparse.Namespace) -> int:
 
 
 def run_rules_derive(options: argparse.Namespace) -> int:
-    """Run `superopt rules derive`: print which equations of a file the stored rules imply.
+    """Run `superopt rules derive`: print the equations of a file that follow from the stored rules.
 
-    If `--one-way` is not given, also print which stored rules the equations of the file imply.
+    If `--one-way` is not given, also print the stored rules that follow from the equations of the file.
 
     Raises:
         UnreadableRulesError: Some lines of the file cannot be read and were left out.
@@ -780,7 +780,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
 
 @contextmanager
 def progress_listener(*, quiet: bool = False, title: str = "") -> Iterator[Listener]:
-    """Yield a listener that shows progress on the standard error stream, or that shows nothing if `quiet` is True.
+    """Yield a listener that shows progress on the standard error stream. If `quiet` is True, the listener shows nothing.
 
     On a terminal, a panel with the title is updated in place. If `title` is empty, a line of text is updated instead. If the
     stream is not a terminal, a line is printed when a new stage or phase starts, and every few seconds.

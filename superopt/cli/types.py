@@ -80,7 +80,7 @@ def name_and_value(text: str) -> tuple[str, str]:
 
 
 def choice_list(*words: str) -> Callable[[str], tuple[str, ...]]:
-    """Return a parser for a list of words, separated by commas, in which each word must be one of `words`.
+    """Return a parser for a comma-separated list of words. Each word of the list must be one of `words`.
 
     The parser returns the listed words in the order of `words`.
     """

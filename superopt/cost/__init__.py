@@ -4,7 +4,7 @@ The package may import `superopt.model` and the packages below it. Read `measure
 
 Measured times:
 
-    `measure`: the clock, which optimizes a segment in ONNX Runtime, times its nodes or the segment, and caches the times.
+    `measure`: the clock, which optimizes a segment in ONNX Runtime, times its nodes or the whole segment, and caches the times.
     `segment_cost`: the cost function of the search, which lowers the terms of a segment to a model and times the model.
     `first_run`: the first run of a model in a child process, and an estimate of the pace of a search on this machine.
 
@@ -14,6 +14,6 @@ Predicted times:
     `roofline`: a device's rates of arithmetic and memory, and the lower bound on a node's time from its demand.
     `calibrate`: measures the roofline of a device with models of one operator.
     `device_profile`: builds, writes and reads the file that contains a device's roofline and node times.
-    `prices`: the time of one node on a device that is known only by its profile: a measured or predicted time.
+    `prices`: the time of one node, measured or predicted, on a device that is known only by its profile.
     `forecast`: the time of a whole model, and the speedup of a candidate, on a device that is not present.
 """

@@ -70,8 +70,7 @@ def _measured(clock: Clock) -> Roofline:
 def _point(clock: Clock, model: ModelProto) -> tuple[float, float, float]:
     """Time a model with one operator. Return the operator's number of operations, its number of bytes, and its seconds.
 
-    The seconds are the sum of the nodes' times. The time that a node with one element takes is subtracted from each node's
-    time.
+    The seconds are the sum of the nodes' times. The time of a node with one element is subtracted from the time of each node.
     """
     wanted: list[Demand] = []
     seconds = 0.0

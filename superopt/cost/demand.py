@@ -51,7 +51,7 @@ class Demand:
 
     In matrix products and convolutions, each multiplication and each addition counts as 1. In pooling, each element of each
     window counts as 1. In most other nodes, each element of the largest input or output counts as 1. If a node, such as an
-    LSTM, computes in steps that depend on each other, all numbers are for one step.
+    LSTM, computes in successive steps, all numbers are for one step.
 
     Attributes:
         kind: the kind of the operations, one of `KINDS`.

@@ -1,4 +1,4 @@
-"""Device profiles: files with a device's roofline and measured node times, which other machines can use."""
+"""Device profiles: files with a device's roofline and measured node times, for use on other machines."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class DeviceProfile:
         write_text_atomically(self.text, path)
 
     def store(self, cache: Cache) -> None:
-        """Add the profile's times to the cache. Times of nodes that the cache already contains do not change."""
+        """Add the profile's times to the cache. If the cache already contains the time of a node, this time does not change."""
         cache.put(["roofline", self.identity], self.roofline.as_json())
         cache.put(["overhead", self.identity], [self.roofline.call, self.roofline.node])
         for known in self.kernels:
@@ -94,7 +94,7 @@ class DeviceProfile:
 
 
 def build_profile(device: Device, roofline: Roofline, cache: Cache) -> DeviceProfile:
-    """Return the profile of a device of this machine, with all node times that the cache contains for this device."""
+    """Return the profile of a device of this machine, with all node times in the cache for this device."""
     times = ((key, value) for key, value in cache.entries("kernel") if key[1] == device.identity)
     kernels = _ordered(MeasuredNode(json_list(key[3]), key[2] is True, KernelTiming.of_json(value)) for key, value in times)
     versions = {"onnxruntime": runtime().__version__}

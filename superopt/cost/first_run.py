@@ -35,12 +35,12 @@ class FirstRun:
     """The result of the first run of a model.
 
     Attributes:
-        refused: the reason why the model cannot be run on random inputs, or an empty text if there is none. A model that cannot
-            be run is not optimized.
+        refused: the reason why the model cannot be run on random inputs. The text is empty if the model can be run. A model
+            that cannot be run is not optimized.
         seconds: the sum of the seconds of one run at each of `sizes`.
         short: whether the average time of the model's nodes is below `COST.short_node_seconds`.
         opening: the seconds from the loading of a session to the end of its first run.
-        sizes: the sizes of the dynamic dimensions at which the model ran.
+        sizes: the choices of sizes at which the model ran.
         run_bytes: the memory in bytes that a run needs beyond the loaded model, or 0 if this memory is not known.
     """
 
@@ -92,7 +92,7 @@ def first_run(
         loaded: The model that was read. Messages state the name of the model.
         device: The device to run on.
         sizings: Sizes of the model's dynamic dimensions.
-        source: The source of the inputs. The bounds that the model implies for its inputs are added to the source. By default,
+        source: The source of the inputs. The source also gets the bounds that the model implies for its inputs. By default,
             inputs are random.
         chosen: Whether the user chose the sizes. A size that the user did not choose may be replaced: by a different size if
             the model does not run at this size, and by a smaller size if a run needs much memory.
@@ -174,7 +174,10 @@ def _in_child(
 
 
 def _smaller(sizes: Sequence[Mapping[str, int]]) -> list[Mapping[str, int]]:
-    """Return the sizes, limited to the largest power of 2 below the largest size, or an empty list if all sizes are small."""
+    """Return the sizes, limited to the largest power of 2 below the largest size.
+
+    If all sizes are small, return an empty list.
+    """
     largest = max((n for numbers in sizes for n in numbers.values()), default=0)
     if largest <= COST.min_default_size:
         return []
@@ -183,7 +186,7 @@ def _smaller(sizes: Sequence[Mapping[str, int]]) -> list[Mapping[str, int]]:
 
 
 def cached_search_pace(cache: Path) -> float:
-    """Return the ratio of a search's time on this processor to its time on a reference processor, from the cache if possible.
+    """Return the ratio of a search's time on this processor to its time on the reference processor, from the cache if possible.
 
     See `measure_search_pace`.
     """
@@ -192,10 +195,10 @@ def cached_search_pace(cache: Path) -> float:
 
 
 def measure_search_pace() -> float:
-    """Estimate the ratio of a search's time on this processor to its time on the processor for which budgets were chosen.
+    """Estimate the ratio of a search's time on this processor to its time on the reference processor.
 
-    A simple loop is timed instead of a search. The ratio is rounded to tenths, and limited to the range from 1 to
-    `COST.max_pace_factor`.
+    Budgets were chosen for the reference processor. A simple loop is timed instead of a search. The ratio is rounded to tenths,
+    and limited to the range from 1 to `COST.max_pace_factor`.
     """
 
     def worked() -> float:

@@ -43,7 +43,7 @@ class Plan:
 
     @property
     def known(self) -> float:
-        """The share of the predicted seconds that belongs to nodes that were measured on the device."""
+        """The share that measured nodes have in the predicted seconds. A measured node was timed on the device."""
         known = math.fsum(price.seconds * count for price, count in self.nodes.values() if price.known)
         return known / self.seconds if self.nodes else 1.0
 
@@ -53,17 +53,16 @@ class Forecast:
     """The predicted seconds of a run of the original model and of a candidate model.
 
     The saving is the difference of the two times. If both models contain a node, the error of the node's time cancels in the
-    saving. So only nodes that occur more often in one model than in the other are considered. The time of such a node may
-    differ from its price (predicted time) by `COST.forecast_sigmas` standard deviations. A removed node is assumed to be
-    cheaper than its price, and an added node is assumed to be more expensive. The errors of different nodes are assumed to be
-    independent.
+    saving. So only nodes with different counts in the two models are considered. The time of such a node may differ from its
+    price (predicted time) by `COST.forecast_sigmas` standard deviations. A removed node is assumed to be cheaper than its
+    price, and an added node is assumed to be more expensive. The errors of different nodes are assumed to be independent.
 
     Attributes:
         original: predicted seconds of the original.
         candidate: predicted seconds of the candidate.
         doubt: the number of seconds by which the saving may be smaller than predicted.
-        known: the share of the predicted seconds that belongs to nodes that were measured on the device. The smaller share of
-            the two models is used.
+        known: the share that measured nodes have in the predicted seconds. A measured node was timed on the device. The smaller
+            share of the two models is used.
     """
 
     original: float
@@ -109,8 +108,8 @@ def _count(plan: Plan, name: str) -> int:
 class ForecastClock(Clock):
     """A clock that predicts times from the profile of a device, and runs nothing on that device.
 
-    Sessions on `device`, which is present, show which nodes ONNX Runtime fuses, and the shapes of results. If the profile's
-    provider is not the provider of `device`, these sessions use no processor-specific layouts.
+    The device `device` is present. Sessions on this device show which nodes ONNX Runtime fuses, and which shapes the results
+    have. If the profile's provider is not the provider of `device`, these sessions use no processor-specific layouts.
     """
 
     def __init__(self, device: Device, prices: Prices, *, resident: int = 0) -> None:
@@ -237,7 +236,10 @@ def forecast_everywhere(
 
 
 def unpriced_reason(clock: ForecastClock, model: Loadable, sizings: Sequence[DimBinding]) -> str:
-    """Return the reason why the time of the model cannot be predicted at these sizes, or an empty text if there is none."""
+    """Return the reason why the time of the model cannot be predicted at these sizes.
+
+    If there is none, return an empty text.
+    """
     try:
         for sizing in sizings:
             clock.plan(model, sizing.numbers)

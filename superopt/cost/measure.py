@@ -106,10 +106,10 @@ class Clock:
     def beside(self, model: ModelProto, reference: ModelProto) -> float:
         """Return the seconds of one run of the model. If whole graphs are timed, the model and the reference run alternately.
 
-        Other load on the machine changes the times of both models in the same way. So the times of models that ran alternately
-        with the same reference are comparable. If a model seems faster than the reference and all earlier models, the model is
-        timed for more rounds, because the lowest of many noisy times is likely to be too low. If single nodes are timed, this
-        method returns the same result as `seconds`.
+        Other load on the machine then affects the times of both models alike. So the times of two models are comparable if both
+        models ran alternately with the same reference. If a model seems faster than the reference and all earlier models, the
+        model is timed for more rounds. The lowest of many noisy times would otherwise be too low. If single nodes are timed,
+        this method returns the same result as `seconds`.
 
         Raises:
             InvalidModelError: See `Clock.seconds`.
@@ -141,7 +141,7 @@ class Clock:
         Args:
             before: the first model.
             after: the second model.
-            predicted: the speed of the second model relative to the first model according to `seconds`.
+            predicted: the first model's seconds divided by the second model's seconds, both from `seconds`.
             least: the smallest relative gain that is accepted.
 
         Raises:
@@ -151,7 +151,7 @@ class Clock:
         return found.low > 1 + found.noise if self.together else _believed(predicted, found) > 1 + least
 
     def ratio(self, before: ModelProto, after: ModelProto) -> float:
-        """Return the speed of the second model relative to the first model.
+        """Return the speed of the second model as a multiple of the first model's speed.
 
         The result combines `seconds` and the timing of whole models, as in `stands`.
 
@@ -302,7 +302,7 @@ def clock_spare_cache_bytes(provider: str, resident: int, last_level: int) -> fl
 
 
 def _believed(predicted: float, found: Comparison) -> float:
-    """Return an estimate of a model's speedup from the predicted speedup and the comparison of whole models.
+    """Estimate a model's speedup from two sources: the predicted speedup, and the comparison of whole models.
 
     The prediction is the sum of node times, without the time between nodes. The speed of a whole model varies between sessions.
     So the logarithm of the estimate is the mean of the logarithms of both speedups, weighted by their inverse variances.
@@ -326,7 +326,7 @@ def _ratio(one: Bound, other: Bound, more: int = 1) -> float:
 
 
 def _boundary(graph: onnx.GraphProto) -> list[bool]:
-    """Return whether each node converts the layout of an input or output of the graph, or copies between devices."""
+    """For each node, return whether it converts the layout of a graph input or output, or copies between devices."""
     inputs = {port.name for port in graph.input}
     uses = Counter(name for node in graph.node for name in node.input)
 
@@ -341,7 +341,7 @@ def _boundary(graph: onnx.GraphProto) -> list[bool]:
 
 
 def _static(port: ValueInfoProto, sizes: Mapping[str, int] | None = None) -> Operand | None:
-    """Return the type and shape of a value, or None if the shape is unknown.
+    """Return the type and shape of a value. If the shape is unknown, return None.
 
     `sizes` contains the sizes of dynamic dimensions.
     """
@@ -359,7 +359,7 @@ def _static(port: ValueInfoProto, sizes: Mapping[str, int] | None = None) -> Ope
 def clock_structure_digest(model: ModelProto) -> str:
     """Return a digest of the parts of a model on which optimizations depend.
 
-    Names are left out. The values of large constants are left out too, unless all elements are equal.
+    Names are left out. If the elements of a large constant are not all equal, the values of this constant are left out too.
     """
     graph = model.graph
     number: dict[str, int] = {"": -1}
@@ -392,7 +392,7 @@ def _value_digest(tensor: TensorProto) -> str:
 
 
 def _chain(length: int, device: Device) -> Bound:
-    """Load a model of `length` consecutive Neg nodes on one element. Return the session with its input bound."""
+    """Load a model that is a chain of `length` Neg nodes on one element. Return the session with its input bound."""
     names = [f"v{i}" for i in range(length + 1)]
     nodes = [helper.make_node("Neg", [a], [b]) for a, b in itertools.pairwise(names)]
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in (names[0], names[-1])]

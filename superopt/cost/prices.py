@@ -46,8 +46,8 @@ class Price:
     def doubt(self, sigmas: float) -> float:
         """Return the seconds by which the predicted time may be too low if the error is `sigmas` standard deviations.
 
-        If `sigmas` is negative, the result is negative. Its magnitude is the seconds by which the predicted time may be too
-        high.
+        If `sigmas` is negative, the result is negative. The magnitude of the result is then the number of seconds by which the
+        predicted time may be too high.
         """
         return self.seconds * math.expm1(sigmas * self.error)
 
@@ -55,9 +55,9 @@ class Price:
 class Prices:
     """The prices of nodes on the device of a profile.
 
-    The price of a node in the profile is its measured time. For any other node, the roofline predicts a time. The prediction is
-    multiplied by the average ratio of measured to predicted time for the profile's nodes with the same operator. Nodes that are
-    more similar have a larger weight in the average.
+    The price of a node in the profile is its measured time. For any other node, the roofline predicts a time. For the profile's
+    nodes with the same operator, both a measured and a predicted time are known. The prediction is multiplied by the average
+    ratio of measured to predicted time of these nodes. Nodes that are more similar have a larger weight in the average.
     """
 
     def __init__(self, profile: DeviceProfile) -> None:
@@ -73,7 +73,7 @@ class Prices:
     def price(self, signature: Sequence[Json], outputs: Sequence[Operand | None], *, cold: bool) -> Price:
         """Return the price (predicted time) of a node, given its `Kernel.signature` and its outputs.
 
-        `cold` says whether the node's weights are in no cache.
+        If `cold` is True, the node's weights are in no cache.
         """
         number = self._numbers.get(_name(signature, cold=cold))
         if number is not None:
@@ -86,7 +86,7 @@ class Prices:
 
     @cached_property
     def unseen_error(self) -> float:
-        """The error that is assumed for the roofline's estimate of an operator without nodes in the profile.
+        """The error that is assumed for the roofline's estimate if an operator has no nodes in the profile.
 
         The error is log(t / e), where t is the true time and e is the estimate. For 68 percent of the operators in the profile,
         the average error of the roofline is at most the assumed error. The assumed error is at least
@@ -163,7 +163,7 @@ def _name(signature: Sequence[Json], *, cold: bool) -> str:
 
 
 def _place(wanted: Demand, *, cold: bool) -> Numbers:
-    """Return a node's coordinates in a space in which similar nodes of one operator are close to each other.
+    """Return a node's coordinates in a space in which similar nodes of one operator lie close together.
 
     The first three coordinates are the logarithms of the numbers of operations, moved bytes and weight bytes. The last
     coordinate is 1 if the node is cold, and 0 otherwise.

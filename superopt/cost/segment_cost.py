@@ -26,9 +26,9 @@ from superopt.runtime.session import Array
 class Measured:
     """The measured cost of segments (parts of a model), which the search minimizes.
 
-    Weights and terms that depend only on weights become initializers with the correct shapes. An initializer has its true
-    values only if its term is small and contains no variables. Other small initializers have random values, and large
-    initializers have no values.
+    Weights become initializers with the correct shapes. Terms that depend only on weights become initializers too. An
+    initializer has its true values only if its term is small and contains no variables. Other small initializers have random
+    values, and large initializers have no values.
     """
 
     def __init__(self, clock: Clock, opset: int, *, dtype: DTypeLike = np.float32) -> None:
@@ -59,16 +59,18 @@ class Measured:
         return self._known[wanted, others]
 
     def stands(self, before: tuple[Term, ...], after: tuple[Term, ...], predicted: float, least: float) -> bool:
-        """Time two segments, and return whether the second segment is faster. `before` and `after` are the segments' outputs.
+        """Time two segments, and return whether the second segment is faster.
 
-        A segment is a part of a model. The two segments are timed alternately (see `Clock.stands`).
+        `before` contains the outputs of the first segment (a part of a model), and `after` contains the outputs of the second
+        segment. The two segments are timed alternately (see `Clock.stands`).
         """
         return self.clock.stands(self.model(before), self.model(after), predicted, least)
 
     def ratio(self, before: tuple[Term, ...], after: tuple[Term, ...]) -> float:
-        """Return the speed of the segment with the outputs `after` relative to the segment with the outputs `before`.
+        """Return the speed of the second segment as a multiple of the first segment's speed.
 
-        A segment is a part of a model. The times are measured by `Clock.ratio`.
+        `before` contains the outputs of the first segment (a part of a model), and `after` contains the outputs of the second
+        segment. The times are measured by `Clock.ratio`.
         """
         return self.clock.ratio(self.model(before), self.model(after))
 
@@ -89,10 +91,10 @@ class Measured:
             raise ShapeError(self._expressible[outputs])
 
     def _known_model(self, outputs: tuple[Term, ...]) -> ModelProto:
-        """Return the segment (a part of a model) with these outputs as a model, and cache the last result.
+        """Return a model of the segment (a part of a model) with these outputs, and cache the last result.
 
-        Many segments are timed alternately with the same reference segment, so the model of this segment is requested again and
-        again.
+        Many segments are timed alternately with one reference segment, so the model of the reference segment is requested again
+        and again.
         """
         if self._reference is None or self._reference[0] != outputs:
             self._reference = outputs, self.model(outputs)

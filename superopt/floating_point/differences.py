@@ -44,7 +44,7 @@ class Differences:
 
 
 def flag_differences(pair: ElementPair, environments: Environments) -> Differences:
-    """Return masks that state, for each floating-point flag, at which rows of inputs the rule needs the flag.
+    """Return, for each floating-point flag, a mask of the rows of inputs at which the rule needs the flag.
 
     A row has one value for each input. Both sides are evaluated in float32. The rule needs a flag at a row if the values of the
     sides differ, and the flag allows the difference.
@@ -108,7 +108,7 @@ def _read(pair: ElementPair, environments: Environments) -> tuple[Mask, Mask]:
 
 
 def _roundings(pair: ElementPair, environments: Environments, rounding: Mask) -> dict[FpFlag, Mask]:
-    """Return a mapping from the flags `reassoc`, `contract` and `arcp` to masks of the rows of inputs that need the flag.
+    """Return masks of the input rows that need the flags `reassoc`, `contract` and `arcp`, as a mapping from flags to masks.
 
     `rounding` is the mask of the rows at which the sides differ by rounding. If the sides agree when every product is rounded,
     the row needs the flag `contract` alone. If the sides agree when every quotient is computed with a reciprocal, the row needs
@@ -159,10 +159,10 @@ def _divided(pair: ElementPair) -> bool:
 
 
 def needs(pair: ElementPair, environments: Environments, flag: FpFlag) -> Mask:
-    """Return a mask of the rows of inputs that need the flag.
+    """Return a mask of the input rows that need the flag.
 
-    A row has one value for each input. A row at which the left side overflows and the right side differs is included if this
-    difference needs the flag.
+    A row has one value for each input. At some rows, the left side overflows and the right side differs. These rows are
+    included if the difference needs the flag.
     """
     differ = flag_differences(pair, environments)
     found = differ.needs.get(flag, np.zeros(environments.rows, dtype=bool))

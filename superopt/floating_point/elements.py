@@ -132,9 +132,9 @@ def rule_cases(
     """Yield the rule at several choices of small sizes. If the rule allows several ranks, the ranks differ too.
 
     An instance is a choice of sizes and attribute values. Extents are 2 or 3 where possible, because sums and reshapes of a
-    single element reveal few differences. Every fifth instance is chosen at random, without any preference. The remaining
-    instances include instances whose real attributes are not powers of 2, instances in which real attributes are 0, and larger
-    instances.
+    single element reveal few differences. Every fifth instance is chosen at random, without any preference. Some of the
+    remaining instances have real attributes that are not powers of 2. Other instances have real attributes that are 0, or have
+    larger extents.
     """
     count = len(rule.equations)
     taken: list[Instance] = []
@@ -190,7 +190,7 @@ def _looked_up(equation: Equation, instance: Instance, rng: np.random.Generator)
 
 
 def _reached(equation: Equation, operands: Mapping[str, tuple[int, ...]]) -> set[str]:
-    """Return the names of the variables that reach a listed operand, either directly or through moves such as reshapes.
+    """Return the names of the variables that are a listed operand, or become a listed operand by moves such as reshapes.
 
     `operands` maps each operator to the positions of the listed operands. A move is an operator that only moves elements.
     """

@@ -132,8 +132,8 @@ def special_value_rows(inputs: Sequence[Input], conditions: Collection[str], row
     """Return all combinations of the first n values of `COMBINED` for the inputs.
 
     `COMBINED` contains special values such as zeros, infinities and NaN. The number n is the largest number that gives at most
-    `rows` combinations. A combination with an infinity or NaN is left out unless its finite values are all in `DYADIC` (small
-    numbers whose sums and products are exact). Without this restriction, an overflow might be mistaken for an effect of the
+    `rows` combinations. A combination with an infinity or NaN is used only if all of its finite values are in `DYADIC` (small
+    numbers with exact sums and products). Without this restriction, an overflow might be mistaken for an effect of the
     infinity.
     """
     count = next((n for n in range(len(COMBINED), 1, -1) if n ** len(inputs) <= rows), 0)

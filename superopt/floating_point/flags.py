@@ -32,7 +32,7 @@ class Witness:
         case: The rule at fixed ranks and sizes.
         output: The index of the output at which the sides differ.
         element: The position of the element in this output.
-        values: The values of the input elements on which the element depends.
+        values: The values of the input elements on which the output element depends.
     """
 
     flag: FpFlag
@@ -149,7 +149,7 @@ def draw_for(
 
 
 def _witness(flag: FpFlag, case: RuleCase, pair: ElementPair, environments: Environments, mask: Mask) -> Witness:
-    """Return a witness: one of the input rows that `mask` selects, at which the element needs the flag.
+    """Return one of the input rows that `mask` selects, as a witness. At these rows, the element needs the flag.
 
     A row has one value for each input. The row whose values have the shortest texts is chosen. Values in this row are replaced
     by 0 or 1 if the element still needs the flag after the replacement.
@@ -167,7 +167,7 @@ def _witness(flag: FpFlag, case: RuleCase, pair: ElementPair, environments: Envi
 
 
 def _still(flag: FpFlag, pair: ElementPair, rows: Sequence[Mapping[Input, float]]) -> list[bool]:
-    """Return a list that states, for each row of inputs, whether the element needs the flag at these inputs."""
+    """Return a list with a boolean for each row of inputs: whether the element needs the flag at these inputs."""
     if not rows:
         return []
     return [bool(v) for v in needs(pair, environments_of(rows), flag)]

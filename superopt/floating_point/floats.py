@@ -106,7 +106,7 @@ def run_program(
     form: Format,
     how: Contraction = PLAIN,
 ) -> dict[int, Array]:
-    """Evaluate instructions on a batch of inputs, and return a mapping from the number of each instruction to its values.
+    """Evaluate instructions on a batch of inputs, and return the values of each instruction by its number.
 
     Args:
         program: The program.
@@ -141,7 +141,7 @@ def _choose(condition: Array, then: Array, other: Array) -> Array:
 
 
 def _maximum(a: Array, b: Array) -> Array:
-    """Return IEEE 754's maximum: NaN if either operand is NaN, and +0 is larger than -0."""
+    """Return IEEE 754's maximum. The maximum is NaN if either operand is NaN. In addition, +0 is larger than -0."""
     return np.where(np.isnan(a) | (a > b) | ((a == b) & np.signbit(b)), a, b)
 
 
@@ -187,16 +187,16 @@ OPERATIONS: Mapping[str, tuple[Callable[..., Array], bool]] = {
 
 
 def scales(program: Program, numbers: Sequence[int], values: Mapping[int, Array], form: Format, steps: int) -> dict[int, Array]:
-    """Return a mapping from the number of each instruction to its scale.
+    """Return the scale of each instruction by the number of the instruction.
 
     The rounding errors of an instruction are proportional to its scale.
 
     The scale of a sum is the sum of the operands' scales, and the scale of a product is the product of the operands' scales.
-    Operands that a maximum or a condition does not select do not contribute. The scale of a function is the operand's scale
-    times the magnitude of the function's derivative. Therefore, to first order, the error of a computed result is at most a few
-    units in the last place of a number as large as the scale. This holds for any grouping of sums and products. Rounding errors
-    of `steps * form.epsilon` times the operands' scales may change which operand is selected. If this is possible, the scale is
-    the larger of the operands' scales, or infinite.
+    Only the operand that a maximum or a condition selects contributes to the scale. The scale of a function is the operand's
+    scale times the magnitude of the function's derivative. Therefore, to first order, the error of a computed result is at most
+    a few units in the last place of the scale. This holds for any grouping of sums and products. Rounding errors of `steps *
+    form.epsilon` times the operands' scales may change which operand is selected. If this is possible, the scale is the larger
+    of the operands' scales, or infinite.
     """
     found: dict[int, Array] = {}
     slack = steps * form.epsilon

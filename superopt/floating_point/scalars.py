@@ -54,7 +54,7 @@ class LoadInput:
 
 @dataclass(frozen=True)
 class Compute:
-    """An instruction that applies an operation to the results of the instructions with the numbers `operands`."""
+    """An instruction that applies an operation to results of earlier instructions, whose numbers are `operands`."""
 
     op: str
     operands: tuple[int, ...]
@@ -94,7 +94,7 @@ class Program:
         return number
 
     def under(self, roots: Iterable[int]) -> list[int]:
-        """Return `roots` (instruction numbers) and all instructions on which a root depends, as numbers in execution order."""
+        """Return the numbers of the instructions `roots` and of all instructions on which they depend, in execution order."""
         needed: set[int] = set()
         stack = list(roots)
         while stack:
@@ -182,7 +182,7 @@ class ScalarCode:
         return Scalar(self, self.program.append(LoadConstant(number)))
 
     def value(self, scalar: Scalar) -> Fraction | float | None:
-        """Return the value of the scalar if the scalar is a constant, and None otherwise."""
+        """Return the value of the scalar if the scalar is a constant. Otherwise, return None."""
         instruction = self.program.instructions[scalar.number]
         return instruction.number if isinstance(instruction, LoadConstant) else None
 
@@ -256,8 +256,8 @@ class ScalarCode:
     # ------------------------------------------------------------ terms
 
     def read(self, name: str, shape: tuple[int, ...], known: Mapping[tuple[int, ...], float] | None = None) -> index.Tensor:
-        """Return the variable `name` as a tensor. The elements are inputs of the program or, if `known` is given, the constants
-        in `known`.
+        """Return the variable `name` as a tensor. The elements are inputs of the program. If `known` is given, the elements are
+        the constants in `known` instead.
         """
 
         def at(*position: int) -> Scalar:

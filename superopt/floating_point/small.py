@@ -1,10 +1,10 @@
 """Evaluation of rules on all inputs of a small floating-point format with 3 bits of exponent and 4 bits of significand.
 
-The sides of a rule that needs only the flags `nsz`, `nnan` and `ninf` must agree bit for bit, in every format, wherever these
-flags promise equality. If there are at most three inputs, every combination of their values is evaluated. Otherwise, Z3's
-theory of floating-point numbers is used. In Z3, exponentials and similar functions are uninterpreted, so a proof holds for
-every choice of these functions. Agreement in the small format does not prove agreement in float32. However, the agreement shows
-that no combination of zeros, subnormal and normal numbers, infinities and NaN was overlooked.
+If a rule needs only the flags `nsz`, `nnan` and `ninf`, its sides must agree bit for bit in every format, wherever these flags
+promise equality. If there are at most three inputs, every combination of their values is evaluated. Otherwise, Z3's theory of
+floating-point numbers is used. In Z3, exponentials and similar functions are uninterpreted, so a proof holds for every choice
+of these functions. Agreement in the small format does not prove agreement in float32. However, the agreement shows that no
+combination of zeros, subnormal and normal numbers, infinities and NaN was overlooked.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ROUND = z3.RNE()
 
 
 class Basis(StrEnum):
-    """The kinds of evidence that an output element of a rule needs only the given flags, from the strongest to the weakest."""
+    """The kinds of evidence for the claim that an output element needs only the given flags. The strongest kind comes first."""
 
     IDENTICAL = "identical"
     """Both sides have the same scalar code."""
@@ -90,7 +90,7 @@ def _wrong(pair: ElementPair, environments: Environments, flags: Collection[FpFl
 def _asked(pair: ElementPair, flags: Collection[FpFlag]) -> Basis:
     """Search with Z3 for inputs in the small format at which the sides differ.
 
-    Return `SMT` if Z3 proves that no such inputs exist, `DIFFERENT` if Z3 finds such inputs, and `SAMPLED` if Z3 does not
+    Return `DIFFERENT` if Z3 finds such inputs, `SMT` if Z3 proves that there are no such inputs, and `SAMPLED` if Z3 does not
     decide.
     """
     known: dict[int, z3.FPRef] = {}

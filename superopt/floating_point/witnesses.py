@@ -70,7 +70,7 @@ def write_witnesses(family: str, witnesses: Iterable[StoredWitness], folder: Pat
 
 
 def read_witnesses(family: str, folder: Path | None = None) -> list[StoredWitness]:
-    """Return the witnesses (inputs at which a rule needs a flag) in the family's file, or an empty list if there is no file.
+    """Read the witnesses (inputs at which a rule needs a flag) in the family's file. Without a file, return an empty list.
 
     Raises:
         StoreError: A line is not a witness.

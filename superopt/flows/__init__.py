@@ -15,7 +15,7 @@ The package may import every package except `superopt.cli`. Read `optimize` firs
     `certificate`: writes the certificate (JSON) of an optimization; `superopt.verification.certificates` reads it.
     `hints`: the explanation at the end of a run: operators with long run times, refused improvements, next steps for the user.
     `kernels`: chooses the nodes of a model that become compiled kernels, and measures the model with these kernels.
-    `kernel_library`: describes the library of kernels beside a model, and checks it by generating and compiling it again.
+    `kernel_library`: describes the library of kernels beside a model, or generates and compiles the library again to check it.
     `report_fields`: fills the fields of the optimization report: verdict, timing, rounding, rules, flags, environment.
     `report_page`: collects the values of the page about an optimization: rewritten parts, their rules, times by operator.
     `generate`: discover, prove, sort and store rewrite rules (`superopt generate`).

@@ -1,8 +1,8 @@
 """Add rules that a user wrote: read a file of rules, prove every rule, and write the file's ledger and witnesses.
 
-The ledger records the proofs. Witnesses are inputs at which a rule needs a floating-point flag. A user's rules are treated like
-the rules that `superopt generate` finds. Each rule is tested on random instances in exact arithmetic, proved for all sizes, and
-given the floating-point flags that the rule needs. Nothing is written unless all rules of the file are proved.
+The ledger records the proofs. Witnesses are inputs that show that a rule needs a floating-point flag. A user's rules are
+treated like the rules that `superopt generate` finds. Each rule is tested on random instances in exact arithmetic, proved for
+all sizes, and given the floating-point flags that the rule needs. Nothing is written unless all rules of the file are proved.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def _summary(file: Path, refused: Sequence[str], count: int) -> str:
 
 
 def _unused(rule: Rule) -> str:
-    """Return the reason why a search never applies the rule, or an empty text."""
+    """Return the reason why a search never applies the rule. If a search may apply the rule, return an empty text."""
     if rule.equations[0].left[0].is_variable:
         return "the left side is a variable"
     if not any(Pattern.of(equation).usable for equation in rule.equations):

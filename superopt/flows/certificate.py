@@ -1,9 +1,9 @@
 """Certificates: the rewrite steps of an optimization as JSON. `superopt verify` checks certificates.
 
 A certificate names nodes by their first outputs. For each segment (a part of the model that was rewritten), a certificate
-contains the terms before and after the steps and the terms of each step. A certificate also contains the terms of new weights.
-So a certificate can be checked without the code that made the certificate. `superopt.verification.certificates` reads
-certificates.
+contains the terms before the steps, the terms of each step, and the terms after the steps. A certificate also contains the
+terms of new weights. So a certificate can be checked without the code that made the certificate.
+`superopt.verification.certificates` reads certificates.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ from superopt.verification.contents import content_digest
 
 @dataclass(frozen=True, eq=False)
 class RewriteStage:
-    """One pass over a model: its number (from 1), the model before and after, the rewrites, and the terms of new weights."""
+    """One pass over a model: its number (from 1), the two models, the rewrites, and the terms of new weights.
+
+    `before` and `after` are the models before and after the pass.
+    """
 
     number: int
     before: Model
@@ -47,16 +50,16 @@ class RewriteStage:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """The facts about an optimization from which its certificate is made.
+    """The facts about an optimization that go into its certificate.
 
     Attributes:
         original: The original model.
         rewritten: Whether the model was rewritten.
         passes: The rewrites of each pass over the model.
         rules: The rules that were available.
-        sizes: The sizes of dynamic dimensions at which the model was measured.
+        sizes: The model was measured at these sizes of dynamic dimensions.
         opset: The requested opset.
-        arithmetic: The freedom that the rewrites take with floating-point arithmetic.
+        arithmetic: The ways in which the rewrites may change floating-point results.
         assumptions: The assumptions about dynamic dimensions.
         specialization: The fixed inputs and sizes, and the branches that were inlined.
     """
@@ -124,7 +127,7 @@ class Evidence:
             yield {"rewrites": [_rewrite(gain) for gain in stage.taken], "weights": weights}
 
     def stages(self, start: Model | None = None) -> Iterator[RewriteStage]:
-        """Yield a `RewriteStage` for each pass over the model that rewrote the model, in the order of the passes.
+        """Yield a `RewriteStage` for each pass that rewrote the model, in the order of the passes.
 
         `start` is the model with which the search began. If `start` is None, this method computes that model.
         """

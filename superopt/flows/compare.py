@@ -145,7 +145,7 @@ def _differences(
             try:
                 found = dict(zip(sessions[1].outputs, sessions[1].run(feeds), strict=True))
             except InvalidModelError as error:
-                raise CheckFailedError(f"the second model does not run where the first model runs: {error}") from error
+                raise CheckFailedError(f"the second model does not run on inputs of the first model: {error}") from error
             yield [_difference(name, wanted[name], found[name]) for name in wanted]
 
 
@@ -180,7 +180,7 @@ def _floating_difference(name: str, wanted: Array, found: Array) -> OutputDiffer
 def _worst(differences: Sequence[OutputDifference]) -> OutputDifference:
     """Combine the differences of one output on several sets of input values into one difference.
 
-    Each number of the result (`largest`, `relative` and `different`) is the largest such number in `differences`.
+    Each number of the result (`largest`, `relative` and `different`) is the maximum over `differences`.
     """
     figures = (max(getattr(one, name) for one in differences) for name in ("largest", "relative", "different"))
     return OutputDifference(differences[0].name, *figures)

@@ -49,7 +49,7 @@ MALFORMED = (SuperoptError, ValueError, TypeError, KeyError, IndexError, Attribu
 class Line:
     """A rule of a file: a name, the text, and the parsed rule or the reason why the text cannot be read.
 
-    If a rule has no name in the file, its name contains its position in the file, as in `rule-3`.
+    If a rule has no name in the file, the rule is named after its position, as in `rule-3`.
     """
 
     name: str
@@ -78,7 +78,7 @@ class Finding:
 
     @property
     def chain(self) -> Chain | None:
-        """The derivation of this equality at the first choice of ranks that has a derivation, or None if there is none."""
+        """The first derivation of this equality in the order of the choices of ranks, or None if there is no derivation."""
         return self.chains[0] if self.chains else None
 
     def lines(self, *, chains: bool = True) -> Iterator[str]:
@@ -322,8 +322,8 @@ def definition_axioms_for_derivation() -> list[Rule]:
 
 
 def rearrangement_axioms() -> list[Rule]:
-    """Return the axioms that rearrange many operators without changing which operators occur. `superopt rules derive` grants
-    these axioms to every derivation.
+    """Return the axioms that rearrange many operators. Both sides of such an axiom contain the same operators. `superopt rules
+    derive` grants these axioms to every derivation.
 
     The store does not contain these axioms as rules, because these axioms do not improve any search.
     """
@@ -336,8 +336,8 @@ def _rearranges(equation: Equation) -> bool:
 
 
 def comparison_text(comparison: FileComparison, *, chains: bool = True) -> Iterator[str]:
-    """Yield the lines that `superopt rules derive` prints: the result for each rule of the file, the result for each rule of
-    the other set, and totals.
+    """Yield the lines that `superopt rules derive` prints: results for the file's rules, results for the other set's rules, and
+    totals.
     """
     for finding in comparison.theirs:
         yield from finding.lines(chains=chains)

@@ -13,7 +13,7 @@ from superopt.report.difference import ModelDifference, NodeSummary, WeightSumma
 def diff_models(first: Source, second: Source) -> ModelDifference:
     """Return a report of the nodes and weights that two models share, and of the nodes and weights of only one model.
 
-    Nodes are paired by the names of their first outputs, and initializers by their names. superopt keeps these names.
+    Nodes are paired by the names of their first outputs. Initializers are paired by their names. superopt keeps these names.
 
     Raises:
         ModelNotFoundError, InvalidModelError: A model cannot be loaded.
@@ -42,9 +42,10 @@ def diff_models(first: Source, second: Source) -> ModelDifference:
 
 
 def _nodes(model: Model) -> tuple[dict[tuple[str, str], NodeSummary], dict[tuple[str, str], str]]:
-    """Return two mappings with the same keys: from each key to a node, and from each key to the digest of this node.
+    """Return two mappings with equal keys.
 
-    A key is a pair (path of the node's graph, name of the node's first output).
+    The first maps each key to a node, and the second maps the key to a digest of this node. A key is a pair (path of the node's
+    graph, name of the node's first output).
     """
     nodes: dict[tuple[str, str], NodeSummary] = {}
     digests: dict[tuple[str, str], str] = {}
@@ -56,9 +57,10 @@ def _nodes(model: Model) -> tuple[dict[tuple[str, str], NodeSummary], dict[tuple
 
 
 def _weights(model: Model) -> tuple[dict[tuple[str, str], WeightSummary], dict[tuple[str, str], str]]:
-    """Return two mappings with the same keys: from each key to an initializer, and from each key to a digest of its elements.
+    """Return two mappings with equal keys.
 
-    A key is a pair (path of the initializer's graph, name of the initializer).
+    The first maps each key to an initializer, and the second maps the key to a digest of the initializer's elements. A key is a
+    pair (path of the initializer's graph, name of the initializer).
     """
     weights: dict[tuple[str, str], WeightSummary] = {}
     digests: dict[tuple[str, str], str] = {}

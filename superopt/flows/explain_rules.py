@@ -35,8 +35,8 @@ class ProofStep:
 class Example:
     """A rule at concrete sizes, attributes and values.
 
-    `left` and `right` are the sides of the rule as text, and `flops` are their numbers of floating-point operations.
-    `difference` is the largest difference of their float64 values.
+    `left` and `right` are the sides of the rule as text. `flops` contains the number of floating-point operations of each side.
+    `difference` is the largest difference between the float64 values of the two sides.
     """
 
     shapes: Mapping[str, tuple[int, ...]]
@@ -81,7 +81,7 @@ def _step(instance: str) -> ProofStep:
 
 
 def example(equation: Equation) -> Example | None:
-    """Return the equation at concrete sizes and values, or None if no small sizes satisfy the equation's conditions.
+    """Return the equation at concrete sizes and values. If no small sizes satisfy the equation's conditions, return None.
 
     The returned instance has the fewest floating-point operations among `REPORT.example_instance_count` random instances.
     """

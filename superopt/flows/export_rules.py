@@ -106,7 +106,7 @@ class ExportedRules:
     pairs: tuple[FunctionPair, ...] = ()
 
     def save(self, path: Path) -> None:
-        """Write the text of the module to `path`, or write a model that has no nodes and contains the functions of all pairs.
+        """Write the text of the module to `path`. For pairs, write a model without nodes, with the functions of all pairs.
 
         Raises:
             TargetError: The file cannot be written; an existing file is unchanged.
@@ -217,7 +217,7 @@ def _titled(terms: Sequence[Term]) -> dict[str, Term]:
 
 
 def _pattern(lowered: Lowered, named: set[str], outputs: int, *, shaped: bool) -> Left | None:
-    """Return the nodes as a pattern in which all names are valid in Python, or None if the nodes cannot be a pattern.
+    """Return the nodes as a pattern in which all names are valid in Python. If the nodes cannot be a pattern, return None.
 
     `named` contains the names of the variables on the rule's left side. `shaped` says whether the left side contains a reshape.
     If `shaped` is False, a Reshape node whose input is a variable only prepares this variable for broadcasting. Such a node is

@@ -6,10 +6,10 @@ if known rules imply the equation. Otherwise, the equation is generalised to all
 a search becomes a rule. The results of all tasks are merged in the order of the universes. So the order in which tasks finish
 does not matter.
 
-Next, rules that other rules imply are removed from the core (the minimal rule set). Three kinds of rules are proved without
-enumeration: definitions of composite operators, algorithms such as Winograd's, and generalised mutants. (A mutant equals an
-operator at some output positions.) Each rule gets the floating-point flags that it needs. Finally, rules are generated in the
-same way from the traits and axioms of each operator. This last step can also be run for a single operator.
+Next, a rule is removed from the core (the minimal rule set) if other rules imply this rule. Three kinds of rules are proved
+without enumeration: definitions of composite operators, algorithms such as Winograd's, and generalised mutants. (A mutant
+equals an operator at some output positions.) Each rule gets the floating-point flags that it needs. Finally, rules are
+generated from the traits and axioms of each operator. This last step can also be run for a single operator.
 """
 
 from __future__ import annotations
@@ -167,9 +167,9 @@ def generate_operators(
 ) -> Generation:
     """Find, prove and store the rules that follow from the definitions, the traits and the axioms of the named operators.
 
-    The new rules replace the rules that were stored for the same operators. Other stored rules do not change. A rule that the
-    other stored rules imply is not stored. After an operator is added to specs/, a call of this function finds the operator's
-    rules, and a call of `generate` is not necessary. See `generate` for the arguments.
+    The new rules replace the rules that were stored for the same operators. Other stored rules do not change. A rule is not
+    stored if other stored rules imply this rule. After an operator is added to specs/, a call of this function finds the
+    operator's rules, and a call of `generate` is not necessary. See `generate` for the arguments.
 
     Raises:
         StoreError: The folder of rules cannot be read or written.
@@ -211,10 +211,10 @@ def sort_generated_rules(rules: Sequence[FoundRule]) -> list[FoundRule]:
 def _of_operators(
     names: Sequence[str], tasks: Tasks, seed: int, folder: Path | None, progress: Callable[[UniverseCounts], None]
 ) -> tuple[tuple[Findings, ...], tuple[FoundRule, ...], float]:
-    """Find and store the rules that the traits and axioms of the operators give, and that other stored rules do not imply.
+    """Find the rules that follow from the traits and axioms of the operators.
 
-    Returns the results of all tasks, the rules, and the CPU time in seconds for removing redundant rules. The rules of one
-    operator do not depend on the other operators in `names`.
+    Store the rules that do not follow from other stored rules. Returns the results of all tasks, the rules, and the CPU time in
+    seconds for removing redundant rules. The rules of one operator do not depend on the other operators in `names`.
     """
     if not names:
         return (), (), 0.0
@@ -229,7 +229,7 @@ def _of_operators(
 
 
 def _replace(family: str, names: Sequence[str], new: Sequence[_StoredRule], folder: Path | None) -> None:
-    """In a family's file, replace all rules that were found for the operators in `names` with the rules `new`."""
+    """In a family's file, replace the rules of the operators in `names` by the rules `new`."""
     families, witnesses = store.families(folder), read_witnesses(family, folder)
     old = [
         _StoredRule(family, rule, entry, tuple(w for w in witnesses if w.rule == rule.name))
@@ -253,7 +253,7 @@ def _operator_of(origin: str) -> str:
 
 @dataclass(frozen=True)
 class _StoredRule:
-    """A rule of a family with the record of its proof (`entry`) and inputs at which the rule needs a floating-point flag."""
+    """A rule of a family, the record of its proof (`entry`), and inputs that show that the rule needs a floating-point flag."""
 
     family: str
     rule: Rule
@@ -263,7 +263,7 @@ class _StoredRule:
     def renamed(self, rule: Rule) -> _StoredRule:
         """Return a copy of this stored rule in which the rule, the ledger entry and the witnesses have the name of `rule`.
 
-        `rule` must be equal to the rule in this stored rule, except for its name.
+        `rule` must differ from this stored rule only in its name.
         """
         witnesses = tuple(replace(w, rule=rule.name) for w in self.witnesses)
         return replace(self, rule=rule, entry=replace(self.entry, name=rule.name), witnesses=witnesses)
@@ -296,7 +296,7 @@ def _write_refuted(findings: Sequence[Findings], folder: Path | None) -> None:
 
 
 def _pruned(equalities: Sequence[Equality], tasks: Tasks) -> tuple[list[Equality], float]:
-    """Move equalities from the core rules (a minimal set) to the search rules if other equalities imply these equalities.
+    """If other equalities imply a core rule, move this rule to the search rules. (Core rules are a minimal set.)
 
     Returns all equalities, and the CPU time in seconds, over all processes.
     """

@@ -33,9 +33,10 @@ class RunFacts:
         accepted: Whether the rewritten model is returned.
         cut_short: Whether the search ended before every part was searched.
         seconds: The seconds of the search.
-        improvements: A pair of numbers for each improvement of the best result: the time of the improvement, in seconds since
-            the start of the search, and the predicted seconds that the improved result saves per run.
-        measured: The number of candidates for parts of the model that were measured.
+        improvements: A pair of numbers for each improvement of the best result. The first number is the time of the
+            improvement, in seconds since the start of the search. The second number is the predicted saving of the improved
+            result in seconds per run.
+        measured: The number of measured candidates for parts of the model.
         refused: The number of improvements that were found but not used, by reason.
         noise: The noise of the last comparison of whole models, as a share, or 0 if nothing was compared.
         contrib_seconds: The seconds per run that ONNX Runtime's own operators would save.
@@ -81,10 +82,10 @@ class RunFacts:
     def is_still_improving(self) -> bool:
         """Whether the search was cut short while it was still finding improvements.
 
-        The property is True if the search ended before every part was searched, and found more than the share
-        `REPORT.min_hint_share` of its final saving after the early part of the search (see `saved_early`). If a run measured
-        nothing, its results come from an earlier search, and the times of its improvements are not known. In this case, the
-        property is False.
+        The property is True if two conditions hold. First, the search ended before every part was searched. Second, the search
+        found more than the share `REPORT.min_hint_share` of its final saving after the early part of the search (see
+        `saved_early`). If a run measured nothing, its results come from an earlier search, and the times of its improvements
+        are not known. In this case, the property is False.
         """
         return self.cut_short and self.measured > 0 and self.saved - self.saved_early > REPORT.min_hint_share * self.saved
 
@@ -214,7 +215,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _newer_operators(islands: Sequence[Segment], opset: int) -> tuple[int, list[str]] | None:
-    """Return a newer opset and the names of new ONNX operators that the model could use, or None if there are none.
+    """Return a newer opset and the names of new ONNX operators that the model could use. If there are none, return None.
 
     The operators exist in the newer opset, but not in `opset`. For each operator, the model contains an equal term.
     """

@@ -30,7 +30,8 @@ def inspect_model(source: Source, *, shapes: Sequence[Mapping[str, int]] = (), t
     Args:
         source: The model, in any form that `superopt.optimize` accepts.
         shapes: Sizes of the dynamic dimensions by name. The other dimensions have the default sizes of `superopt.optimize`.
-        time: Whether to measure, on one CPU thread, the share of the run time that nodes outside the islands take.
+        time: Whether to time the nodes on one CPU thread. The report then contains the share of the run time outside the
+            islands.
 
     Raises:
         ModelNotFoundError, InvalidModelError: The model cannot be loaded.

@@ -1,4 +1,4 @@
-"""Describe the library of kernels beside a model, or check it by generating and compiling it again."""
+"""Describe the library of kernels beside a model, or generate and compile the library again to check it."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from superopt.protobuf.kernels import is_kernel_domain, without_kernels
 
 
 def check_library(optimized: str | os.PathLike[str]) -> str:
-    """Return a sentence about the library of the model's kernels, or an empty text if the model calls no kernels.
+    """Return a sentence about the library of the model's kernels. If the model calls no kernels, return an empty text.
 
     The C source is generated again from the nodes in the model's functions, and is compiled again.
 
     Raises:
-        CertificateError: The source or the library beside the model differs from the result.
+        CertificateError: The source or the library beside the model differs from the newly generated source or library.
         ModelNotFoundError, InvalidModelError: The model cannot be read.
     """
     model = as_proto(load(optimized).model)
@@ -83,9 +83,10 @@ def library_lines(optimized: str | os.PathLike[str]) -> list[str]:
 
 
 def _source_of(model: ModelProto, functions: Sequence[set[str]], stored: str) -> str:
-    """Return the C source of kernels for the functions, and for the processor of the stored source.
+    """Return the C source of kernels for the functions.
 
-    Each element of `functions` contains the names of the values that one function computes.
+    The source is for the processor that is named in `stored`, the stored source. Each element of `functions` contains the names
+    of the values that one function computes.
     """
     plain = as_model(without_kernels(model))
     chart, target = Chart(plain), target_of(stored)

@@ -130,8 +130,9 @@ class _Trials:
         """Measure each kind of group alone, with the candidate's library.
 
         Then measure one model with all kinds that are not slower alone. Return the faster of this model and the given
-        candidate. Two groups are of one kind if their C functions are equal. If the candidate has one kind or too many kinds,
-        the candidate is returned unchanged. A kind that is not measured, for lack of time, counts as not slower.
+        candidate. Two groups are of one kind if their C functions are equal. If the candidate has only one kind of group, or
+        too many kinds, the candidate is returned unchanged. A kind that is not measured, for lack of time, counts as not
+        slower.
         """
         kinds: dict[str, list[Group]] = {}
         for group in best.groups:

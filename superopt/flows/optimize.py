@@ -112,22 +112,23 @@ def optimize(
     stop: threading.Event | None = None,
     progress: Listener | None = None,
 ) -> Optimized[Model | ModelProto | bytes | ExportedProgram]:
-    """Return an equivalent model that is faster in ONNX Runtime when measured, or the given model if no such model is found.
+    """Return an equivalent model that is faster in ONNX Runtime when measured.
 
-    The result has the type of the given model. For a path or an open file, the result is an `onnx_ir.Model`. The given model is
-    not changed.
+    If no such model is found, return the given model. The result has the type of the given model. For a path or an open file,
+    the result is an `onnx_ir.Model`. The given model is not changed.
 
     Dynamic dimensions of inputs stay dynamic. The returned model is equivalent at every size, and is measured at each
-    combination of sizes in `shapes`. The given model is returned if it cannot be run on random inputs (for example, if it has a
-    sequence input), or if no candidate model is faster and passes the numerical check. The report gives the reason.
+    combination of sizes in `shapes`. If the model cannot be run on random inputs (for example, because of a sequence input),
+    the given model is returned. The given model is also returned if no candidate model both is faster and passes the numerical
+    check. The report gives the reason.
 
     Args:
         model: A path, a file that is open in binary mode, the bytes of a file, an `onnx.ModelProto`, an `onnx_ir.Model`, or the
             `torch.onnx.ONNXProgram` that `torch.onnx.export(..., dynamo=True)` returns.
         provider: "cpu", "cuda" or "tensorrt".
         budget: The seconds that the search may take, or a text such as "60s" or "2m". Checking and comparing candidates take
-            additional time. By default, the budget is 20 seconds, or up to 30 seconds for a model of several hundred nodes, a
-            model with a long run time, or a slow machine.
+            additional time. By default, the budget is 20 seconds. For a model of several hundred nodes, a model with a long run
+            time, or a slow machine, the default is up to 30 seconds.
         seed: The seed of every random choice.
         threads: The CPU threads of a session. By default, all cores, as in ONNX Runtime. The search times single nodes on one
             thread. Whole models are compared with this number of threads, and with one thread for the report.
@@ -186,8 +187,8 @@ def optimize(
         StoreError: A stored rule, or a rule of `rules`, lacks a valid proof.
         CompilerError: `kernels` is given, and there is no C compiler.
         CheckFailedError: The rewritten nodes cannot be put into the model, because the model would then contain a cycle.
-        ValueError: A number is too small or NaN, a kind of rewrites or a mode is unknown, `tune` is given with a device
-            profile, `ort_config` is given without `tune`, or both `fresh` and `no_cache` are given.
+        ValueError: A number is too small or NaN. Or a kind of rewrites or a mode is unknown. Or arguments do not fit together:
+            `tune` with a device profile, `ort_config` without `tune`, or `fresh` with `no_cache`.
     """
     if not isinstance(fix or {}, Mapping):
         raise ValueError(f"fix must map names of inputs and dimensions to values, not {fix!r}")
@@ -284,9 +285,9 @@ def search_for_candidates(prepared: PreparedModel, outcomes: Sequence[ModelOutco
     candidate without any rewrites means that no improvement was found.
 
     While candidates fail the numerical check, up to two more searches follow, each with a third of the budget. If the failed
-    search used algorithms whose error may exceed the tolerance, the next search does not use these algorithms. If a failed
-    search used steps that may make more result elements NaN or infinite than the original does, the last search uses neither
-    such steps nor the algorithms.
+    search used algorithms whose error may exceed the tolerance, the next search does not use these algorithms. Some steps may
+    make more elements of the outputs NaN or infinite than in the original. If a failed search used such steps, the last search
+    uses neither these steps nor the algorithms.
     """
     searched = SearchedModel(ImprovedModel(prepared.start), failed=prepared.failed)
     if prepared.first.refused or prepared.failed:
@@ -314,7 +315,7 @@ def has_failed_outcome(searched: SearchedModel, outcomes: Iterable[ModelOutcome]
 
 
 def spreads_special(prepared: PreparedModel, orders: Sequence[Passes]) -> bool:
-    """Return whether a search in relaxed mode found steps that may make more elements NaN or infinite than the original does.
+    """Return whether a search in relaxed mode found steps that may make more elements NaN or infinite than in the original.
 
     Such steps matter only if an input contains a NaN or an infinity. `orders` contains the steps that the search found. In
     other modes, the result is False.
@@ -386,10 +387,11 @@ def search_prepared_model(
 
 
 def ratio_in_context(prepared: PreparedModel) -> Callable[[Model, Model], tuple[float, float]] | None:
-    """Return the function with which the search of `superopt.optimize` times two whole models alternately, or None.
+    """Return a function that times two whole models alternately, or None. The search of `superopt.optimize` uses this function.
 
-    The function returns the confidence interval of the first model's time divided by the second model's time. The first seconds
-    of this timing do not count as search time, so that a search finds the same results with and without the timing.
+    The function returns the confidence interval of a ratio: the first model's time divided by the second model's time. The
+    first seconds of this timing do not count as search time, so that a search finds the same results with and without the
+    timing.
 
     The result is None if times are predicted, or if the model is large, runs long or takes long to open.
     """
@@ -490,10 +492,10 @@ def prepared_gain_choices(
 
 
 def negligible_share(prepared: PreparedModel, searched: SearchedModel) -> float:
-    """Return the share of the run time that all improvements save, if the share is so small that `superopt.optimize` measures
-    no candidate.
+    """Return the share of the run time that all improvements save together, if this share is too small to measure.
 
-    The cost model predicts the saved time. If the share is large enough to measure, the result is 0.
+    `superopt.optimize` then measures no candidate. The cost model predicts the saved time. If the share is large enough to
+    measure, the result is 0.
     """
     first, saved = prepared.first, sum(gain.seconds for taken in searched.best.passes for gain in taken)
     hopeless = (
@@ -506,10 +508,10 @@ def negligible_share(prepared: PreparedModel, searched: SearchedModel) -> float:
 def accept_or_reject_candidate(
     candidate: ModelCandidate, prepared: PreparedModel, outcomes: Sequence[ModelOutcome]
 ) -> ModelOutcome:
-    """Write the model of a candidate for `superopt.optimize`, let the judge check the model and compare its speed with the
-    original's speed, and return the outcome.
+    """Write the model of a candidate for `superopt.optimize`, and return the outcome of the judge.
 
-    `outcomes` contains the outcomes of earlier candidates.
+    The judge checks the model, and compares its speed with the original's speed. `outcomes` contains the outcomes of earlier
+    candidates.
     """
     spent = outcomes[-1].spent if outcomes else JudgingSeconds()
     if not candidate.passes and candidate.model is None:

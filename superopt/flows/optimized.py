@@ -50,7 +50,7 @@ class KernelLibrary:
 
 
 def library_files(path: str | os.PathLike[str]) -> tuple[Path, Path]:
-    """Return the paths of the library of kernels and of its source that are saved with the model at `path`."""
+    """Return two paths: the library of kernels and its C source, as they are saved with the model at `path`."""
     return Path(path).with_suffix(".kernels.so"), Path(path).with_suffix(".kernels.c")
 
 
@@ -64,7 +64,7 @@ class Optimized(Generic[M_co]):
     Attributes:
         model: The model.
         report: The report of the optimization.
-        evidence: The facts about the optimization from which the certificate is made.
+        evidence: The facts about the optimization that go into the certificate.
         source: A file that contains exactly this model, if there is such a file.
         external: Whether the given model had tensors in external data files.
         inputs: The source of the inputs on which the models were measured.
@@ -167,9 +167,9 @@ def result(
 ) -> Optimized[Model | ModelProto | bytes | ExportedProgram]:
     """Return the result of an optimization. Its model has the type of `given`, which is the model that the caller passed.
 
-    If `given` is a path or an open file, the model is an `onnx_ir.Model`. If `embed` is True, the session settings that tuning
-    found are written to the model's metadata. If `metadata` is True and the model was rewritten, its provenance is written to
-    the metadata too.
+    If `given` is a path or an open file, the model is an `onnx_ir.Model`. If `embed` is True, the session settings from tuning
+    are written to the model's metadata. If `metadata` is True and the model was rewritten, its provenance is written to the
+    metadata too.
 
     `inputs` is the source of the inputs on which the models were measured.
 
@@ -212,6 +212,6 @@ def provenance_of(report: Report, evidence: Evidence) -> Provenance:
 
 
 def optimized_session_settings(report: Report) -> Settings:
-    """Return the session settings that tuning found, or empty settings if no tuning was requested."""
+    """Return the session settings that tuning found. If no tuning was requested, return empty settings."""
     tuning = report.tuning
     return Settings() if tuning is None else Settings(tuning.entries, tuning.options, tuning.provider_options)

@@ -90,7 +90,7 @@ class PhaseTimer:
 
     Args:
         listener: Receives the progress of the run.
-        stages: The names of the phases that the run is expected to have, in order.
+        stages: The names of the expected phases of the run, in order.
     """
 
     def __init__(self, listener: Listener, stages: Sequence[str] = ()) -> None:
@@ -129,13 +129,13 @@ class PreparedModel:
         phases: The timer of the run's phases.
         scratch: A temporary folder for large tensors.
         first: The results of the first run of the model. If the model cannot be optimized, these results contain the reason.
-        sizings: Sizes of the dynamic dimensions at which the model runs.
+        sizings: The model runs at these sizes of its dynamic dimensions.
         budget: The seconds that the search may take.
         device: The device, with the session settings that tuning found.
         forecaster: The predictor of times on the device of a device profile, or None if times are measured.
         charts: A cache of copies of models for analysis.
-        start: The model that is searched. In this model, functions are inlined, inputs and sizes are fixed as requested,
-            branches with known conditions are inlined, the opset is the requested opset, and constants are folded.
+        start: The model that is searched. In this model, functions are inlined, inputs and sizes are fixed as requested, and
+            branches with known conditions are inlined. The opset is the requested opset, and constants are folded.
         weight_budget: The bytes by which the weights of `start` may grow.
         runs: The number of times that each control flow body (such as the body of a Loop) runs in one run of the model.
         rules: The stored rules and the user's rules. Empty if no part of the model can be rewritten.
@@ -193,8 +193,8 @@ class PreparedModel:
 def prepare(request: Request, settings: OptimizationSettings, phases: PhaseTimer, scratch: Scratch) -> PreparedModel:
     """Prepare the requested model for the search.
 
-    The model is run for the first time, the time budget is set, session settings are tuned if requested, and the model's
-    islands (the regions that a search can rewrite) are found.
+    The function runs the model for the first time, sets the time budget, tunes session settings if requested, and finds the
+    model's islands (the regions that a search can rewrite).
     """
     loaded, original, fixed, sizings = request.loaded, request.original, request.fixed, request.sizings
     with phases("load"):

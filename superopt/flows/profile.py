@@ -55,7 +55,7 @@ def profile(
     merged: Sequence[str | os.PathLike[str]] = (),
     progress: Listener | None = None,
 ) -> Profile:
-    """Measure a device of this machine, and return a profile made from all measurements of the device in the time cache.
+    """Measure a device of this machine, and return a profile with all measurements of this device that the time cache contains.
 
     The device's roofline (its rates of arithmetic and memory traffic) is measured unless the time cache contains it.
 

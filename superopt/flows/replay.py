@@ -54,12 +54,14 @@ from superopt.worker_pool import defer_garbage_collection
 
 @dataclass(frozen=True, eq=False)
 class Replayed(Generic[M_co]):
-    """The result of a replay: the rewritten model, or the given model if no recorded rewrite could be applied, and the report.
+    """The result of a replay: a model and a report.
+
+    The model is the given model if no recorded rewrite could be applied, and otherwise the rewritten model.
 
     Attributes:
         model: The model.
         report: The report of the replay.
-        evidence: The facts from which the certificate of the result is made.
+        evidence: The facts that go into the certificate of the result.
         source: A file that contains exactly this model, if there is such a file.
         external: Whether the given model had tensors in external data files.
     """
@@ -139,11 +141,11 @@ def replay(
         provider: "cpu", "cuda" or "tensorrt".
         threads: The CPU threads of a session in the comparison. By default, all cores.
         cuda_graph: Run the model by replaying a CUDA graph.
-        inputs: Examples of the model's inputs on which the result is checked too, as for `superopt.optimize`.
+        inputs: Examples of the model's inputs. The result is checked on these examples too, as for `superopt.optimize`.
         tolerance: The largest rounding error of the result, as a multiple of the model's rounding error.
         compare: Compare the speed of the model and of the result.
         seed: The seed of the random inputs.
-        rules: Files and folders with rules of your own that the certificate names, as for `superopt.optimize`.
+        rules: Files and folders with rules of your own, if the certificate names such rules (see `superopt.optimize`).
         cache: The file for results of checks. By default, the file is in the user's cache folder.
         progress: Receives progress reports.
 
@@ -250,8 +252,8 @@ class _Replaying:
     Attributes:
         prepared: The model.
         recorded: The certificate.
-        left: The recorded segments (parts of the model) that were not rewritten, each as the names of its outputs, grouped by
-            the reason.
+        left: A mapping from each reason to the recorded segments (parts of the model) that were not rewritten for this reason.
+            A segment is given by the names of its outputs.
     """
 
     prepared: PreparedModel
@@ -311,7 +313,7 @@ class _Replaying:
             yield from self._permitted(rewrite, equal, steps)
 
     def _permitted(self, rewrite: Rewrite, equal: list[_Located], steps: StepReplay) -> Iterator[Gain]:
-        """Yield the rewrite for each group of segments in which the floating-point mode permits every step of the rewrite.
+        """Yield the rewrite for groups of segments. For each group, the floating-point mode permits every step of the rewrite.
 
         The list `equal` contains recorded segments of the rewrite, each with the equal segment of the model. Whether a step is
         permitted depends on the model's weights. First, all segments are tried as one group, with joined facts about their
@@ -349,7 +351,7 @@ class _Parts:
         self._taken = set[object]()
 
     def named(self, place: RewrittenNodes) -> Segment | None:
-        """Return the segment that consists of the nodes in `place`, or None if the nodes are not all in one island."""
+        """Return the segment that consists of the nodes in `place`. If the nodes are not all in one island, return None."""
         found = [self._nodes.get((place.scope, name)) for name in place.nodes]
         known = [one for one in found if one is not None]
         if not known or len(known) < len(found) or len({number for number, _, _ in known}) > 1:
@@ -360,8 +362,8 @@ class _Parts:
     def equal_to(self, state: State) -> Segment | None:
         """Find a segment that computes the terms in `state`, mark its nodes as taken, and return the segment.
 
-        Segments with nodes that are already taken are skipped. Returns None if no segment remains. A search cuts the model into
-        segments in the same way.
+        Segments with nodes that are already taken are skipped. Returns None if no segment remains. The segments are cut from
+        the model as in a search.
         """
         return next((segment for segment in self._every if segment.state == state and self.take(segment)), None)
 

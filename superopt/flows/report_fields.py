@@ -88,7 +88,7 @@ def reason_details(*, apart: bool, found: int, taken: int, too_large: int, small
 
 
 def prediction(clock: ForecastClock | None, compared: SizeComparisons | Forecasts | None) -> Prediction | None:
-    """Return the predicted times and their device for the report, or None if times were measured (`clock` is None)."""
+    """Return the predicted times and their device for the report. If times were measured (`clock` is None), return None."""
     if clock is None:
         return None
     profile = clock.prices.profile
@@ -107,7 +107,7 @@ def timing(c: Comparison) -> Timing:
 
 
 def rounding_report(checked: Check | None, tolerance: float) -> Rounding | None:
-    """Return the rounding errors that a numerical check found, or None if `checked` is None.
+    """Return the rounding errors that a numerical check found. If `checked` is None, return None.
 
     The result contains `tolerance`, the allowed ratio of the candidate's error to the original's error.
     """
@@ -120,7 +120,7 @@ def rounding_report(checked: Check | None, tolerance: float) -> Rounding | None:
 
 
 def session_tuning(tuning: Tuning | None) -> SessionTuning | None:
-    """Return the session settings that tuning found, with the measured speedups, or None if `tuning` is None."""
+    """Return the session settings from tuning, with the measured speedups. If `tuning` is None, return None."""
     if tuning is None:
         return None
     tried = {name: timing(comparison) for name, comparison in tuning.tried.items()}
@@ -130,7 +130,7 @@ def session_tuning(tuning: Tuning | None) -> SessionTuning | None:
 
 
 def run_environment(device: Device) -> RunEnvironment:
-    """Return the device and the versions of software with which the models were measured."""
+    """Return the device and the software versions with which the models were measured."""
     versions = {name: version_of(name) for name in ("superopt", "onnx", "onnx-ir", "numpy")}
     versions |= {"onnxruntime": runtime().__version__, "python": platform.python_version()}
     provider = f"{device.provider}, CUDA graph" if device.cuda_graph else device.provider
@@ -152,8 +152,8 @@ def operator_counts(before: Model, after: Model) -> dict[str, tuple[int, int]]:
 
 
 def changed_operator_counts(before: Model, after: Model | None) -> dict[str, tuple[int, int]]:
-    """Return the report's mapping from each operator whose node count changes to the counts before and after, the largest
-    change first.
+    """Return the report's mapping from operators to their node counts before and after. Only changed counts are included, the
+    largest change first.
     """
     if after is None:
         return {}
@@ -220,9 +220,9 @@ def searched_segment_entries(searched: Iterable[Gain]) -> tuple[SegmentGain, ...
 
 
 def unsearched_segment_counts(searched: Iterable[Gain]) -> dict[str, int]:
-    """Return the report's mapping from reasons to the counts of segments that could not be searched or written as nodes.
+    """Return the report's mapping from reasons to counts of segments.
 
-    A segment is a part of a model.
+    For each reason, the count covers segments that could not be searched or written as nodes. A segment is a part of a model.
     """
     found: Counter[str] = Counter()
     for gain in searched:

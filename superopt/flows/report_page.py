@@ -82,8 +82,8 @@ def page_content(optimized: Optimized[AnyModel], files: PageFiles | None = None,
 def _rewrites(stages: Iterator[RewriteStage]) -> list[tuple[RewriteStage, Gain]]:
     """Return the rewrites of all stages.
 
-    A rewrite without steps writes the same computation as new nodes. Rewrites without steps are returned only if no rewrite has
-    steps.
+    A rewrite without steps replaces nodes by new nodes for the same computation. Rewrites without steps are returned only if no
+    rewrite has steps.
     """
     every = [(stage, gain) for stage in stages for gain in stage.taken]
     return [(stage, gain) for stage, gain in every if gain.found.steps] or every

@@ -34,7 +34,10 @@ class LoopIndex:
         return frozenset({self})
 
     def text(self, names: Mapping[LoopIndex, str]) -> str:
-        """Return the index as C text. `names` maps loops to C texts. The text of any other loop is its name."""
+        """Return the index as C text. `names` maps loops to C texts.
+
+        A loop that `names` does not contain is written as its name.
+        """
         return names.get(self, self.name)
 
 
@@ -55,7 +58,7 @@ class Quotient:
     def key(self) -> str:
         """A text that identifies the quotient: only equal quotients have equal keys.
 
-        Keys of quotients are sorted after keys of loops.
+        In alphabetical order, keys of quotients come after keys of loops.
         """
         return f"~({self.of.key})/{self.by}"
 
@@ -74,11 +77,11 @@ Atom: TypeAlias = "LoopIndex | Quotient"
 
 @dataclass(frozen=True, eq=False)
 class IndexExpression:
-    """A constant integer plus loop indices and quotients, each times an integer.
+    """A constant integer plus integer multiples of loop indices and of quotients.
 
     The class supports `+` and `-`, `*` by an integer, and `//` and `%` by a positive integer. `<`, `<=`, `>` and `>=` return a
-    bool or an `IndexCondition`. `==` of two expressions returns whether both expressions have the same terms and the same
-    constant. `==` of an expression and an integer compares the values, and returns a bool or an `IndexCondition`.
+    bool or an `IndexCondition`. `==` of two expressions compares their terms and their constants, and returns a bool. `==` of
+    an expression and an integer compares the values, and returns a bool or an `IndexCondition`.
     """
 
     terms: tuple[tuple[Atom, int], ...] = ()
@@ -111,7 +114,7 @@ class IndexExpression:
         return frozenset().union(*(atom.loops() for atom, _ in self.terms))
 
     def step(self, loop: LoopIndex) -> int | None:
-        """Return the difference between the values at neighbouring indices of the loop.
+        """Return by how much the value grows when the index of the loop grows by 1.
 
         Return None if a quotient depends on the loop.
         """
@@ -120,7 +123,7 @@ class IndexExpression:
         return next((n for atom, n in self.terms if atom == loop), 0)
 
     def substituted(self, values: Mapping[LoopIndex, IndexExpression]) -> IndexExpression:
-        """Return the expression with each loop of `values` replaced by an expression."""
+        """Replace each loop that is a key of `values` by the loop's expression, and return the result."""
         if not values or not any(loop in values for loop in self.loops()):
             return self
         total = IndexExpression((), self.constant)
@@ -165,7 +168,10 @@ class IndexExpression:
     __rmul__ = __mul__
 
     def __floordiv__(self, by: int) -> IndexExpression:
-        """Return the quotient by a positive integer, rounded down. Multiples of the divisor are divided exactly."""
+        """Divide the expression by a positive integer, and round down.
+
+        Terms that are multiples of the divisor are divided exactly.
+        """
         whole = IndexExpression(tuple((a, n // by) for a, n in self.terms if not n % by), self.constant // by)
         rest = IndexExpression(tuple((a, n) for a, n in self.terms if n % by), self.constant % by)
         low, high = rest.bounds
@@ -209,7 +215,7 @@ def _sum(parts: Iterable[tuple[IndexExpression, int]]) -> IndexExpression:
 
 @dataclass(frozen=True)
 class IndexCondition:
-    """The condition that all of the expressions are at least 0."""
+    """The condition that each expression in `parts` is at least 0."""
 
     parts: tuple[IndexExpression, ...]
 
@@ -229,7 +235,7 @@ class IndexCondition:
         return frozenset().union(*(part.loops() for part in self.parts))
 
     def substituted(self, values: Mapping[LoopIndex, IndexExpression]) -> bool | IndexCondition:
-        """Return the condition with each loop of `values` replaced by an expression."""
+        """Replace each loop that is a key of `values` by the loop's expression, and return the result."""
         held: bool | IndexCondition = True
         for part in self.parts:
             held = _nonnegative(part.substituted(values)) & held

@@ -1,7 +1,7 @@
-"""C code for loop nests, with explicit vectors.
+"""C code with explicit vectors for loop nests.
 
-A nest is vectorized along the innermost axis of its result, or along a reduction along which the operands are contiguous. A
-product is computed in tiles of several rows and vectors, whose sums stay in registers.
+A nest is vectorized along the innermost axis of its result, or along a reduction. The operands of this reduction are
+contiguous. A product is computed in tiles of several rows and several vectors. The sums of a tile stay in registers.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ PRIME = 2**31 - 1
 
 @dataclass(frozen=True)
 class Target:
-    """The vectors of a processor: the number of float32 lanes, and the number of vector registers."""
+    """The vectors of a processor: the number of float32 lanes of a vector, and the number of vector registers."""
 
     lanes: int
     registers: int
 
     @property
     def panel(self) -> int:
-        """The largest number of columns that a tile of a product has, and the number of columns of a panel of weights."""
+        """The number of columns of a panel of weights. A tile of a product has at most this number of columns."""
         return self.lanes * (4 if self.registers >= 32 else 2)
 
 
 def functions_of(program: KernelProgram, name: str, target: Target, shared_work: float = KERNELS.min_shared_work) -> str:
-    """Return C code: the function `name(in, out, scratch, workers)`, which runs the program's nests, and its helper functions.
+    """Return the C code of the function `name(in, out, scratch, workers)`, and of its helper functions.
 
-    `in` contains pointers to the inputs and then to the weights, and `out` contains pointers to the outputs. `scratch` points
-    to memory for the number of elements that `scratch_offsets` returns. No two of these memories may overlap. The workers share
-    a nest if its work, in additions, is at least twice `shared_work`. Each worker takes iterations with about the work
-    `shared_work` at a time.
+    The function runs the program's nests. `in` contains pointers to the inputs and then to the weights, and `out` contains
+    pointers to the outputs. `scratch` points to scratch memory. `scratch_offsets` returns the number of elements in this
+    memory. No two of these memory areas may overlap. The workers share a nest if its work, in additions, is at least twice
+    `shared_work`. Each worker takes several iterations at a time, with a total work of about `shared_work`.
     """
     code = _Code(target)
     pointers = _pointers(program)
@@ -119,7 +119,7 @@ class _Share:
 
 
 def _share(nest: Nest, target: Target, least: float) -> _Share | None:
-    """Return how threads share the nest, or None if the work of the nest, in additions, is less than twice `least`."""
+    """Return how threads share the nest. If the nest's work, in additions, is less than twice `least`, return None."""
     reductions = _reductions(nest.value)
     lanes = _lanes(nest, reductions, target)
     if lanes is not None and lanes in nest.loops:
@@ -171,8 +171,8 @@ class _Scope:
     """The place in the code where a value is computed.
 
     Attributes:
-        names: The C texts of loop indices. The text of any other loop index is its name.
-        lanes: The loop whose next `count` indices are the lanes of a vector, or None for a scalar.
+        names: The C texts of loop indices. A loop index that `names` does not contain is written as its name.
+        lanes: For a vector, the loop whose next `count` indices are the lanes. For a scalar, None.
         count: The number of lanes that are used. The remaining lanes of the vector have no meaning.
         known: The C texts of the values that the code has already computed, by the ids of the values.
     """
@@ -199,7 +199,7 @@ def is_vectorized(nest: Nest, target: Target) -> bool:
 
 
 def _emit_nest(code: _Code, nest: Nest, pointers: Mapping[Buffer, str], shared: LoopIndex | None = None) -> None:
-    """Emit the nest. The code runs only the iterations from `begin` to `end` of the loop `shared`.
+    """Emit the nest. If `shared` is given, the code runs only the iterations of this loop from `begin` to `end`.
 
     The block of a nest declares the pointers that the nest uses, because buffers of different nests may share memory.
     """
@@ -241,7 +241,10 @@ def _reductions(value: Value) -> list[Value]:
 
 
 def _flat(reduction: Value) -> tuple[list[LoopIndex], Value]:
-    """Return the loops of directly nested reductions of one kind, the outermost first, and the value that the loops reduce."""
+    """Return the loops of a reduction, the outermost loop first, and the value that these loops reduce.
+
+    If the body of a reduction is a reduction of equal kind, both loops are returned.
+    """
     loops, body = [reduction.data], reduction.args[0]
     while body.kind == reduction.kind:
         loops.append(body.data)
@@ -250,7 +253,10 @@ def _flat(reduction: Value) -> tuple[list[LoopIndex], Value]:
 
 
 def _alike(reductions: Sequence[Value], most: int) -> Iterator[Sequence[Value]]:
-    """Yield groups of at most `most` reductions whose loops have the same extents, so that one loop computes a group."""
+    """Yield groups of at most `most` reductions.
+
+    All reductions of a group have loops of equal extents, so one loop can compute the group.
+    """
     groups: dict[tuple[int, ...], list[Value]] = {}
     for reduction in reductions:
         groups.setdefault(tuple(loop.extent for loop in _flat(reduction)[0]), []).append(reduction)
@@ -276,7 +282,7 @@ def _lanes(nest: Nest, reductions: Sequence[Value], target: Target) -> LoopIndex
 
 
 def _is_direct(value: Value, loop: LoopIndex) -> bool:
-    """Return whether the value contains no reduction, and its vectors along the loop need no gathering of elements."""
+    """Return whether the value contains no reduction, and no vector along the loop is gathered from separate elements."""
     for v in value.within():
         if v.kind == "read" and (v.data[1].step(loop) not in (0, 1) or (v.data[0].bits and loop in v.loops)):
             return False
@@ -303,9 +309,10 @@ def _head(loop: LoopIndex, begin: object, end: object, step: int) -> str:
 
 
 def _span_head(loop: LoopIndex, begin: int, end: int, step: int, *, whole: bool, shared: bool) -> str:
-    """Return the head of a loop over the whole tiles, or of a loop over the remaining positions.
+    """Return the head of a loop.
 
-    In a shared loop, the last thread computes the remaining positions.
+    If `whole` is True, the loop runs over the whole tiles, otherwise over the remaining positions. In a shared loop, the last
+    thread computes the remaining positions.
     """
     if not shared:
         return _head(loop, begin, end, step)
@@ -323,8 +330,8 @@ class _Tiles:
         row: The loop over the rows of a tile, or None if a tile has one row.
         rows: The number of rows of a tile.
         vectors: The number of vectors of a row.
-        turned: Values whose neighbouring elements belong to neighbouring rows. A tile of such a value is read in this
-            direction, and is then transposed in registers.
+        turned: Values whose neighbouring elements in memory belong to neighbouring rows. A tile of these values is read in the
+            order of memory, and is then transposed in registers.
     """
 
     outer: tuple[LoopIndex, ...]
@@ -378,7 +385,7 @@ def _row_loop(outer: Sequence[LoopIndex], reductions: Sequence[Value], lanes: Lo
 
 
 def _divisor(extent: int, most: int) -> int:
-    """Return the number of rows of a tile: the largest divisor of the extent up to `most`.
+    """Return the number of rows of a tile: the largest divisor of the extent that is at most `most`.
 
     If this divisor is less than half of `most`, return `most` or the extent, whichever is smaller.
     """
@@ -388,9 +395,10 @@ def _divisor(extent: int, most: int) -> int:
 
 
 def _parts(extent: int, step: int, *, overlap: bool) -> Iterator[tuple[int, int, int]]:
-    """Yield the first index, the end and the step of a loop over the whole tiles, and of a loop over the remaining positions.
+    """Yield a loop over the whole tiles, and a loop over the remaining positions.
 
-    If `overlap` is True, the second loop runs over one whole tile that overlaps the tile before it.
+    Each loop is a tuple of its first index, end and step. If `overlap` is True, the second loop runs over one whole tile that
+    overlaps the tile before it.
     """
     whole = extent // step * step
     if whole:
@@ -400,10 +408,11 @@ def _parts(extent: int, step: int, *, overlap: bool) -> Iterator[tuple[int, int,
 
 
 def _columns(extent: int, vectors: int, w: int) -> Iterator[tuple[int, int, int, int]]:
-    """Yield the start and the end of a loop over tiles, the number of vectors of a tile, and the number of lanes that are used.
+    """Yield loops over tiles.
 
-    The first loop is over tiles of `vectors` vectors, and the second loop is over one last, narrower tile. The last tile may
-    overlap the tile before it, so that the last tile contains only whole vectors.
+    Each loop is a tuple of its start, its end, the number of vectors of a tile, and the number of used lanes. The first loop
+    runs over tiles of `vectors` vectors, and the second loop runs over one last, narrower tile. The last tile may overlap the
+    tile before it, so that the last tile contains only whole vectors.
     """
     if extent < w:
         yield 0, 1, 1, extent
@@ -417,7 +426,7 @@ def _columns(extent: int, vectors: int, w: int) -> Iterator[tuple[int, int, int,
 
 
 def _always_computed(value: Value) -> Iterator[Value]:
-    """Yield the distinct parts of the value that every iteration computes, without branches of choices and rows of tables."""
+    """Yield the parts of the value that every iteration computes. Branches of choices and rows of tables are left out."""
     seen: set[int] = set()
     stack = [value]
     while stack:
@@ -437,7 +446,10 @@ def _is_turned(value: Value, row: LoopIndex, lanes: LoopIndex, w: int) -> bool:
 
 
 def _emit_turned_tile(code: _Code, nest: Nest, lanes: LoopIndex, row: LoopIndex, turned: Sequence[Value]) -> None:
-    """Emit a tile of whole vectors. The tiles of the values in `turned` are read along the rows, and are then transposed."""
+    """Emit a tile of whole vectors.
+
+    The tiles of the values in `turned` are read in the order of memory, and are then transposed.
+    """
     w = code.target.lanes
     known = {}
     for value in turned:
@@ -546,7 +558,7 @@ def _emit_elements(
 def _vector(code: _Code, value: Value, scope: _Scope, shared: dict[object, str] | None = None) -> str:
     """Emit code for the value in all lanes, and return the C text of the vector.
 
-    `shared` contains the vectors that the code has already read for the tile in the same iteration, by their addresses.
+    `shared` maps addresses to the vectors that the code has already read from there in this iteration of the tile.
     """
     if id(value) in scope.known:
         return scope.known[id(value)]
@@ -670,7 +682,10 @@ def _number(value: float | Fraction) -> str:
 
 
 def _divisor_text(reciprocal: Fraction) -> str:
-    """Return the C text of the divisor with this reciprocal. Over the prime field, the text is the reciprocal itself."""
+    """Return the C text of the number whose reciprocal is `reciprocal`.
+
+    Over the prime field, the text is the reciprocal itself.
+    """
     return f"NUMBER({float(1 / reciprocal)!r}f, {_residue(reciprocal)})"
 
 

@@ -1,4 +1,4 @@
-"""The groups of nodes that become kernels: convex parts of islands whose long loop nests have vector code."""
+"""The groups of nodes that become kernels. A group is a convex part of an island, and its long loop nests have vector code."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def kernel_program(island: Island, target: Target, most: int) -> KernelProgram:
 
 
 def kernel_groups(chart: Chart, target: Target, most: int) -> Iterator[Group]:
-    """Yield the parts of the model's islands that can become kernels, with their loop nests.
+    """Yield each part of an island that can become a kernel, with the loop nests of the part.
 
-    A node for which the generator writes no kernel divides its island: the nodes that depend on this node are in later parts.
-    A part of a single node is left out unless the node is a recurrence. A part is also left out if the generator cannot write a
-    kernel for the whole part. No nest has more than `most` iterations.
+    An island is divided at each node for which the generator writes no kernel: the nodes that depend on this node are in later
+    parts. A part of a single node is left out unless the node is a recurrence. A part is also left out if the generator cannot
+    write a kernel for the whole part. No nest has more than `most` iterations.
     """
     known: dict[object, bool] = {}
     for island in chart.islands():
@@ -66,7 +66,7 @@ def kernel_groups(chart: Chart, target: Target, most: int) -> Iterator[Group]:
 def _parts(chart: Chart, island: Island, target: Target, most: int, known: dict[object, bool]) -> Mapping[int, list[ir.Node]]:
     """Return the nodes with kernels, grouped by level.
 
-    Along a path, the level increases by 1 at a node without a kernel that follows a node with a kernel.
+    On a path through the island, the level increases by 1 wherever a node without a kernel follows a node with a kernel.
     """
     levels: dict[ir.Node, int] = {}
     taken: dict[ir.Node, bool] = {}

@@ -35,7 +35,7 @@ class Replaced:
         model: The model.
         source: The C source of the kernels' library.
         domain: The domain of the nodes.
-        names: The name of the operator of each group.
+        names: For each group, the name of its operator.
     """
 
     model: Model
@@ -45,7 +45,7 @@ class Replaced:
 
 
 def with_kernels(model: Model, groups: Sequence[Group], target: Target, within: Replaced | None = None) -> Replaced:
-    """Return a copy of the model in which each group is one node, and the source of the library with the kernels.
+    """Replace each group in a copy of the model by one node, and return the copy and the source of the library.
 
     The nodes of the groups must not overlap. `target` describes the vectors of the processor. If `within` is given, its library
     is used, because this library contains kernels for the groups.
@@ -68,7 +68,10 @@ def with_kernels(model: Model, groups: Sequence[Group], target: Target, within: 
 
 
 def _domain_of(names: Mapping[Group, str], target: Target) -> str:
-    """Return a domain whose digest depends on the kernels, and on the number of values that the nodes of each group read."""
+    """Return the domain of the kernels.
+
+    Its name contains a digest of the kernels, and of the number of values that each group reads.
+    """
     plain = [LibraryKernel(name, group.program, len(_values_read(group.island))) for group, name in names.items()]
     return f"{KERNEL_DOMAIN}.{digest_of(source_of(plain, KERNEL_DOMAIN, target))}"
 
@@ -86,7 +89,7 @@ class _Call:
         name: The name of the operator.
         nodes: The nodes of the island, in the model that is changed.
         inputs: The values that the kernel reads.
-        unused: The values that the nodes of the function read, but that the kernel does not read.
+        unused: The values that the function's nodes read, and that the kernel does not read.
         outputs: The values of the island that are used outside the island.
     """
 
@@ -113,7 +116,7 @@ class _Call:
         return cls(name, nodes, tuple(inputs), unused, tuple(values[x] for x in island.outputs))
 
     def insert(self, model: Model, domain: str, values: dict[str, ir.Value]) -> None:
-        """Replace the nodes in the model by a call of a function, and add the function, which contains the nodes."""
+        """Move the nodes to a new function of the model, and add a node that calls the function."""
         given = dict.fromkeys((*self.inputs, *self.unused))
         formal: dict[ir.Value | None, ir.Value | None] = {v: ir.Value(name=v.name, shape=v.shape, type=v.type) for v in given}
         formal[None] = None

@@ -60,7 +60,7 @@ class LibraryKernel:
 
 
 def source_of(kernels: Sequence[LibraryKernel], domain: str, target: Target) -> str:
-    """Return the C source of a library that registers the kernels in a domain of ONNX Runtime. There is at least one kernel."""
+    """Return the C source of a library that registers the kernels in a domain of ONNX Runtime. `kernels` must not be empty."""
     made_by = f"/* {compiler_version()}, {' '.join(flags_of(target))} */"
     parts = [f"{made_by}\n#define W {target.lanes}", text_of("prelude.h"), text_of("glue.h")]
     for kernel in kernels:
@@ -123,7 +123,7 @@ def compiler_version() -> str:
 
 
 def target_of(source: str) -> Target:
-    """Return the vectors for which the source of a library was made.
+    """Return the target for which the source of a library was generated.
 
     Raises:
         ValueError: The text is not the source of a library.

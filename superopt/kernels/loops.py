@@ -1,7 +1,7 @@
 """Loop nests: the interpretation of index notation that turns definitions of operators into values over loop indices.
 
-A value is an element of a tensor at a position that is an expression of loop indices. Equal values of one nest are one object,
-so that code computes them once.
+A value stands for an element of a tensor. The position of the element is an expression of loop indices. Equal values of one
+nest are one object, so that code computes them once.
 """
 
 # ruff: noqa: ARG002 (the methods are those of every interpretation)
@@ -39,7 +39,7 @@ class Buffer:
     Attributes:
         name: The name in the code.
         shape: The extents.
-        bits: The width of the elements if the elements are integers (indices along an axis), or 0 for float32 numbers.
+        bits: For integers (indices along an axis), the number of bits of an element. For float32 numbers, 0.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Value:
             reduced value. For `lookup` and `picked`, the position along the loop, and the value at this position. For a
             function, its arguments.
         loops: The loops on whose indices the value depends.
-        table: A mapping from the parts of a value to the value, for all values of one trace. `made` adds new values.
+        table: The values of one trace, by their parts. `made` adds new values.
     """
 
     __slots__ = ("args", "data", "kind", "loops", "table")
@@ -126,13 +126,13 @@ LARGEST_INDEX = 1 << 24
 
 
 def made(table: dict[object, Value], kind: str, data: Any, *args: Value) -> Value:
-    """Return the value with these parts from the table. If the table has no such value, a new value is added to it.
+    """Return the value in `table` with these parts. If `table` contains no value with these parts, a new value is added.
 
-    The term for the smaller of two values, which index notation writes with `larger`, becomes the function `smaller`. A power
-    with a small whole exponent becomes a product. A product with a reciprocal becomes the function `quotient`, because the
-    reciprocal of a tiny number overflows. If the reciprocal depends on fewer loops, the reciprocal remains a factor, so that
-    inner loops do not compute it again. A product with the reciprocal of a constant becomes the function `divided`, because the
-    reciprocal is rounded.
+    Index notation writes the smaller of two values with `larger`. Such a term becomes the function `smaller`. A power with a
+    small whole exponent becomes a product. A product with a reciprocal becomes the function `quotient`, because the reciprocal
+    of a tiny number overflows. If the other factor depends on more loops, the reciprocal remains a factor, so that the
+    additional loops do not compute the reciprocal again. A product with the reciprocal of a constant becomes the function
+    `divided`, because the reciprocal is rounded.
     """
     if kind == "power" and args[1].kind == "number" and args[1].data in PRODUCTS:
         power = args[0]
@@ -166,7 +166,7 @@ def _quotient(a: Value, b: Value) -> tuple[Value, Value] | None:
 
 
 def _smaller(kind: str, args: tuple[Value, ...]) -> tuple[Value, ...] | None:
-    """Return `a` and `b` if the value is 0 - larger(0 - a, 0 - b), otherwise None.
+    """Return `a` and `b` if the value is `0 - larger(0 - a, 0 - b)`. Otherwise, return None.
 
     The function `index.smaller` writes this form.
     """
@@ -178,7 +178,7 @@ def _smaller(kind: str, args: tuple[Value, ...]) -> tuple[Value, ...] | None:
 
 
 def _looked_up(summand: Value, loop: LoopIndex) -> tuple[Value, Value] | None:
-    """Return the position and the value of a lookup, or None if the summand does not belong to a lookup.
+    """Return the position and the value of a lookup. If the summand does not belong to a lookup, return None.
 
     A lookup is written as the sum over k of value * zero((position - k) * (position - k + extent)).
     """
@@ -197,7 +197,7 @@ def _is_zero(value: Value) -> bool:
 
 
 def reread(value: Value, old: Buffer, new: Buffer, position: Callable[[IndexExpression], IndexExpression]) -> Value:
-    """Return the value with each read of the buffer `old` replaced by a read of `new` at the offset `position(offset)`."""
+    """Replace each read of `old` in the value by a read of `new` at the offset `position(offset)`, and return the result."""
     done: dict[int, Value] = {}
     for one in value.within():
         args = tuple(done[id(a)] for a in one.args)
@@ -246,7 +246,7 @@ class Tracing:
         return inside if loop.extent == 1 else made(self.table, kind, loop, inside)
 
     def select(self, condition: bool | IndexCondition, then: Value, other: Value) -> Value:
-        """Return a choice between the values, or the chosen value if the condition is known."""
+        """Return a choice between the values. If the condition is known, return the chosen value instead."""
         if isinstance(condition, IndexCondition):
             return made(self.table, "select", condition, then, other)
         return then if condition else other
@@ -293,7 +293,7 @@ class Nest:
         target: The buffer.
         loops: The loops over the elements, the outermost first.
         offset: The offset of the element that one iteration writes.
-        value: The element.
+        value: The value that one iteration writes.
     """
 
     target: Buffer
@@ -308,7 +308,7 @@ class Nest:
 
     @property
     def nests(self) -> tuple[Nest, ...]:
-        """The nest itself, as the only nest of a part."""
+        """A tuple that contains only this nest."""
         return (self,)
 
 

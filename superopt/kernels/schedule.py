@@ -1,10 +1,9 @@
 """Schedules: which terms of an island get memory of their own, and the loop nests that compute these terms.
 
 A term without memory is computed anew wherever it is read. The outputs of an island always have memory. Some terms are computed
-by a reduction, such as a sum over an axis. Such a term gets no memory if only one term reads it, and if this reader reads each
-element once, row by row, and has no reduction of its own. In all other cases, a term with a reduction gets memory. A term
-without a reduction gets memory if one of its elements is costly, or if computing its elements anew for each read costs too
-much.
+by a reduction, such as a sum over an axis. Such a term gets no memory if its only reader is a term without a reduction, and
+this reader reads each element once, row by row. In all other cases, a term with a reduction gets memory. A term without a
+reduction gets memory if one of its elements is costly, or if computing its elements anew for each read costs too much.
 """
 
 from __future__ import annotations
@@ -66,11 +65,11 @@ class KernelProgram:
 
 
 def program_of(outputs: Mapping[str, Term], panel: int) -> KernelProgram:
-    """Return loop nests that compute the terms. `panel` is the number of columns of a product that one tile computes.
+    """Return loop nests that compute the terms. `panel` is the number of columns that one tile of a product computes.
 
     Raises:
-        UnsupportedError: The generator cannot write code for an operator, or a size is not known. Or an output is an input or a
-            weight, or two outputs are the same term.
+        UnsupportedError: The generator cannot write code for an operator, a size is not known, an output is an input or a
+            weight, or two outputs are equal.
     """
     done: dict[Term, Term] = {}
     roots = tuple(expanded(root, done) for root in outputs.values())
@@ -87,13 +86,13 @@ def program_of(outputs: Mapping[str, Term], panel: int) -> KernelProgram:
 
 
 def expanded(root: Term, done: dict[Term, Term]) -> Term:
-    """Return the term with composite operators replaced by the definitions that kernels compute.
+    """Replace composite operators in the term by the definitions that kernels compute, and return the result.
 
     Operators in `FUNCTIONS` and recurrences are kept. A convolution with padding becomes a convolution of a padded image.
 
     Args:
         root: The term.
-        done: A mapping from terms that have already been expanded to the results. New results are added.
+        done: A mapping from terms to their expanded forms. New terms are added.
     """
     for term in subterms(root):
         if term in done:
@@ -128,7 +127,7 @@ def _definition(term: Term) -> Term | None:
 
 
 def _padded_first(term: Term) -> Term | None:
-    """Return a convolution with padding as a convolution of a padded image, or None for any other term."""
+    """Replace a convolution with padding by a convolution of a padded image. For any other term, return None."""
     if term.op not in CONVOLUTIONS or not any(pads := term.integers("pads")):
         return None
     image, *others = term.args
@@ -145,8 +144,8 @@ class _Reading:
     Attributes:
         iterations: The number of iterations of the operator's loops.
         reduces: Whether the operator contains a reduction.
-        in_rows: For each operand, whether each element is read once, and whether neighbouring elements of a row become
-            neighbours in the result.
+        in_rows: For each operand, whether each element is read once, and neighbours in a row of the operand are also neighbours
+            in the result.
     """
 
     iterations: int
@@ -159,10 +158,10 @@ class _Scheduling:
 
     Args:
         outputs: The terms to compute, by name.
-        panel: The number of columns of a product that one tile computes.
+        panel: The number of columns that one tile of a product computes.
         weights: The buffers of weights. New weights are added.
         scratch: The buffers of intermediate results. New buffers are added.
-        sources: The tensors from which nests read terms that are already computed, such as the variables of a step.
+        sources: For each term that needs no nest, such as a variable of a step, the tensor from which nests read the term.
     """
 
     def __init__(
@@ -233,9 +232,9 @@ class _Scheduling:
         return self.scratch[-1]
 
     def _recurrence(self, term: Term, targets: Mapping[Term, Buffer]) -> Iterator[Nest | Steps]:
-        """Yield the parts that compute all states of a recurrence after each step.
+        """Yield the parts that compute all states of a recurrence for every step.
 
-        Terms of the step that do not depend on the states are computed for all steps at once, before the first step.
+        If a term of the step does not depend on the states, it is computed for all steps at once, before the first step.
         """
         recurrence = recurrent_operators()[term.op]
         names = (recurrence.every, *recurrence.last)
@@ -251,7 +250,7 @@ class _Scheduling:
                 yield self._nest(targets[same], functools.partial(self._value_at, same))
 
     def _steps(self, recurrence: Recurrence, operands: Sequence[Term], kept: Sequence[Buffer]) -> Iterator[Nest | Steps]:
-        """Yield the parts that compute the states of a recurrence after each step. `kept` contains a buffer for each state."""
+        """Yield the parts that compute the states of a recurrence for every step. `kept` contains a buffer for each state."""
         sequence, initial = operands[0], operands[-len(kept) :]
         element = variable("x", sequence.sizes[1:])
         states = [variable(name, state.sizes) for name, state in zip(recurrence.states, initial, strict=True)]
@@ -347,9 +346,9 @@ class _Scheduling:
         return self._packed(target, definition, best) or best
 
     def _packed(self, target: Buffer, definition: Definition, nest: Nest) -> Nest | None:
-        """Return a nest that reads weight matrices in panels of `panel` columns, or None if the nest cannot read panels.
+        """Return a nest that reads weight matrices in panels of `panel` columns. If `nest` cannot read panels, return None.
 
-        The loop over the panels is outermost, so that a panel stays in the cache while all rows are multiplied by it.
+        The loop over the panels is outermost, so that a panel stays in the cache while all rows are multiplied by the panel.
         """
         panel = self.panel
         last = nest.loops[-1] if nest.loops else None
@@ -374,7 +373,7 @@ class _Scheduling:
         return Nest(target, (panels, *outer, lanes), split.offset, value)
 
     def _in_panels(self, value: Value, weight: Term, buffer: Buffer) -> Value:
-        """Return the value with reads of the weight matrix in `buffer` replaced by reads of the panels of this matrix."""
+        """Replace reads of the weight matrix in `buffer` by reads of the matrix's panels, and return the resulting value."""
         (rows, columns), panel = weight.sizes, self.panel
         packed = apply("transpose", apply("reshape", weight, shape=(rows, columns // panel, panel)), perm=(-2, -3, -1))
         panels = self.weights.setdefault(packed, Buffer(f"{buffer.name}p", packed.sizes))
@@ -434,20 +433,26 @@ def _columns(source: Source, start: int, shape: tuple[int, ...]) -> Source:
 
 
 def _moved(nest: Nest, old: Buffer, new: Buffer, start: IndexExpression) -> Nest:
-    """Return the nest with the buffer `old` replaced by the part of the buffer `new` that begins at the offset `start`."""
+    """Replace the buffer `old` in the nest by a part of the buffer `new`, and return the result.
+
+    The part begins at the offset `start`.
+    """
     moved = replace(nest, value=reread(nest.value, old, new, lambda offset: offset + start))
     return replace(moved, target=new, offset=nest.offset + start) if nest.target is old else moved
 
 
 def _traced(target: Buffer, definition: Definition, extents: Sequence[int]) -> Nest:
-    """Return the nest with loops of these extents."""
+    """Return the nest that computes the elements of `target` in loops of these extents."""
     loops = tuple(LoopIndex(f"o{i}", n) for i, n in enumerate(extents))
     flat = Buffer("", tuple(extents)).at(tuple(map(index, loops)))
     return Nest(target, loops, flat, definition(_position(flat, target.shape)))
 
 
 def _split(target: Buffer, definition: Definition, nest: Nest) -> Nest | None:
-    """Return a nest in which one loop is split, or None if no split makes the number of quotients smaller."""
+    """Return a nest in which one loop is split, so that there are fewer quotients.
+
+    If no split reduces their number, return None.
+    """
     for quotient in sorted(_quotients(nest), key=lambda q: q.key):
         for place, loop in enumerate(nest.loops):
             if loop in quotient.loops() and loop.extent % quotient.by == 0 and quotient.by < loop.extent:
@@ -507,7 +512,7 @@ def _reduced_count(value: Value) -> int:
 
 
 def cost_of(value: Value) -> float:
-    """Return the cost of an element, in additions. Values that occur several times are computed once."""
+    """Return the cost of an element, in additions. A value that occurs several times counts once."""
     times = {id(value): 1}
     total = 0.0
     for one in reversed([*value.within()]):

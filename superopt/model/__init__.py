@@ -14,8 +14,8 @@ Load and save:
         rewrites.
     `convert_opset`: converts a model to a newer opset.
     `inline_functions`: inlines local functions.
-    `specialize`: reads the inputs and sizes that the user fixes, and finds the conditions of Ifs that then become known.
-        `superopt.protobuf.specialize` changes the model.
+    `specialize`: reads the inputs and sizes that the user fixes, and finds the Ifs whose conditions are known at these inputs
+        and sizes. `superopt.protobuf.specialize` changes the model.
 
 Shapes and constants:
 
@@ -34,19 +34,19 @@ From nodes to terms:
     `views`: expresses the values and nodes of a model as variables and terms with symbolic sizes.
     `lift`: translates one ONNX node to terms, using the definition of its operator in specs/, and reads constant tensors.
     `node_graphs`: describes parts of a model (operators, attributes, edges) for drawings.
-    `coverage`: lists the nodes outside the islands, with the reasons and the nodes' share of the run time.
+    `coverage`: lists the nodes outside the islands, their share of the run time, and the reasons why no island contains them.
     `positions`: recognizes integer tensors that contain axis positions, and decides which nodes may read these tensors.
 
 From terms to nodes:
 
     `lower`: translates terms to ONNX nodes, using specs/, with implicit broadcasts and Splits; folds terms without variables.
     `operands`: orders and groups the operands of sums and products, merges constants, and finds slices that one Split computes.
-    `image_blocks`: SpaceToDepth and DepthToSpace in place of transposes that move image blocks.
+    `image_blocks`: uses SpaceToDepth and DepthToSpace instead of transposes that move image blocks.
     `epilogues`: fuses a bias or a factor into the preceding node (Conv, Gemm) during lowering. No rule is needed.
     `available_fusions`: selects the fusion rules for a model's opset or for ONNX Runtime's own domains, and lists the operators
-        that are lifted from ONNX nodes and lowered to ONNX nodes.
+        that ONNX nodes represent.
     `dynamic_lowering`: writes shapes, bounds and pads that depend on dynamic dimensions (0 and -1 in a Reshape, `auto_pad`).
-    `keepdims`: moves axes of extent 1 out of and into reductions (`keepdims=1`).
+    `keepdims`: moves axes of extent 1 from reductions (`keepdims=1`) to reshapes, and back.
     `booleans`: inserts Casts between booleans and numbers.
     `splice`: replaces the nodes of a model by lowered terms, and checks the new model.
 

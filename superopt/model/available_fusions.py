@@ -1,5 +1,5 @@
 """Select the fusion rules that a model may use at its opset, and the fusion rules for ONNX Runtime's own domains. Also list the
-operators of the algebra that are lifted from ONNX nodes and lowered to ONNX nodes.
+operators of the algebra that single ONNX nodes represent.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ def contrib_fusions() -> tuple[Rule, ...]:
 
 
 def single_node_operators(*, allow_contrib: bool) -> tuple[str, ...]:
-    """Return the names of the operators that are lifted from ONNX nodes and lowered to ONNX nodes, in alphabetical order.
+    """Return the names of the operators that single ONNX nodes represent, in alphabetical order. Both directions of the
+    translation between the operator and the node must be defined.
 
     If `allow_contrib` is False, only nodes of the standard domain count.
     """

@@ -29,8 +29,8 @@ def resolve_booleans(schema: OpSchema, given: Sequence[bool | None], outputs: in
 
     Args:
         schema: the schema of the operator.
-        given: whether the value of each input is a boolean before any cast. None stands for an input that is left out, or that
-            is neither a boolean nor a floating-point number. Such an input is not cast.
+        given: whether the value of each input is a boolean before any cast. None stands for a missing input, and for an input
+            that is neither a boolean nor a floating-point number. Such an input is not cast.
         outputs: the number of outputs.
 
     Raises:

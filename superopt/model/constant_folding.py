@@ -12,7 +12,8 @@ from superopt.model.load import OVERRIDABLE_SINCE, Model, analysis_copy
 
 
 def fold_known_values(model: Model, chart: Model | None = None) -> Model:
-    """Return the model with the results of shape and constant computations stored as weights, under the same names.
+    """Return a model in which weights replace the results of shape computations and constant computations. Each weight has the
+    name of the result that it replaces.
 
     Without constant folding, a shape computation would keep its input alive and split islands (the regions that a search
     rewrites). The model is returned unchanged in three cases: it has dynamic dimensions, its IR version is below 4, or it

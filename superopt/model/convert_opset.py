@@ -12,11 +12,12 @@ from superopt.policy import MODEL
 
 
 def convert_opset(model: Model, opset: int) -> Model:
-    """Return an equivalent model at the opset `opset` of the standard operators, or `model` itself if it already has this
-    opset.
+    """Return an equivalent model at the opset `opset` of the standard operators. If `model` already has this opset, return
+    `model` itself.
 
-    Names, metadata and operators of non-standard domains do not change, and the weights are the same tensors. The IR version is
-    the oldest version that supports the opset, or the model's own version if the model's version is newer.
+    Names, metadata and operators of non-standard domains do not change, and the weights are the same tensors. If the model's IR
+    version supports the opset, the IR version does not change. Otherwise, the oldest IR version that supports the opset is
+    used.
 
     Raises:
         OpsetError: the opset is older than the model's opset or is not known, or the model cannot be converted.
@@ -45,7 +46,9 @@ def convert_opset(model: Model, opset: int) -> Model:
 
 
 def _without_weights(model: Model) -> tuple[Model, dict[str, ir.TensorProtocol]]:
-    """Return a copy of the model in which inputs replace the large weights, and a mapping from names to these weights."""
+    """Replace the large weights by inputs in a copy of the model. Return the copy, and a mapping from names to the replaced
+    weights.
+    """
     copy = model.clone()
     graph = copy.graph
     weights: dict[str, ir.TensorProtocol] = {}

@@ -1,4 +1,4 @@
-"""Coverage: which nodes of a model are outside the islands, why they are outside, and what share of the run time they take.
+"""Coverage: the nodes outside a model's islands, the reasons why no island contains them, and their share of the run time.
 
 An island is a region of nodes that the algebra can express. A search rewrites only islands.
 """
@@ -40,7 +40,7 @@ _MARK, _EVENT = "superopt.node.", "_kernel_time"
 
 @dataclass(frozen=True)
 class UncoveredNodes:
-    """Nodes of one operator that no search can rewrite.
+    """A group of nodes that no search can rewrite. All nodes of the group have the same operator and the same reason.
 
     Attributes:
         operator: The name of the operator.
@@ -68,7 +68,8 @@ class OperatorShare:
 
 
 def operator_shares(chart: Chart, seconds: Mapping[int, float]) -> tuple[OperatorShare, ...]:
-    """Return the number of each operator's nodes, inside and outside the islands, and the nodes' share of the run time.
+    """Return, for each operator, the number of its nodes and their share of the run time. Nodes inside and outside the islands
+    count.
 
     The operator with the largest share comes first. `seconds` is the result of `node_seconds`. The result is empty if the model
     could not be timed.
@@ -105,7 +106,7 @@ def uncovered_nodes(chart: Chart, seconds: Mapping[int, float]) -> tuple[Uncover
 
 
 def operator_title(node: ir.Node) -> str:
-    """Return the name of the node's operator, with the domain unless the operator is a standard operator."""
+    """Return the name of the node's operator. If the operator is not a standard operator, the name includes the domain."""
     return node.op_type if node.domain in STANDARD else f"{node.domain}.{node.op_type}"
 
 

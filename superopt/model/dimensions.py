@@ -104,7 +104,7 @@ def dimension_assumptions(model: Model) -> list[str]:
 
 
 def sample_sizings(model: Model) -> tuple[DimBinding, ...]:
-    """Choose the sizes of the model's dynamic dimensions at which statements about all sizes are tested.
+    """Choose sizes for the model's dynamic dimensions, in order to test statements that must hold at all sizes.
 
     Return a few choices. Each choice gives different sizes to different dimensions.
     """
@@ -117,7 +117,7 @@ def sample_sizings(model: Model) -> tuple[DimBinding, ...]:
 
 
 def dimension_spellings(model: Model) -> dict[str, list[str]]:
-    """Return a mapping from each spelling of a dimension to the names of the dynamic dimensions that the spelling refers to.
+    """Map each spelling of a dimension to the names of the dynamic dimensions with this spelling, and return the mapping.
 
     A spelling is the name of a dimension, `input[axis]`, or the older form `input.axis`. A placeholder name, such as "?",
     refers to all dimensions with this placeholder.
@@ -155,7 +155,7 @@ def named_sizes(model: Model, given: Sequence[Numbers]) -> list[dict[str, int]]:
 
 
 def representative_sizings(model: Model, given: Sequence[Numbers]) -> list[DimBinding]:
-    """Return the choices of sizes for the dynamic dimensions at which the model is measured.
+    """Return the choices of sizes at which the model is measured. A choice contains one size for each dynamic dimension.
 
     Each mapping from names to sizes in `given` makes one choice. Default sizes are added for dimensions that the mapping does
     not contain. If `given` is empty, one choice with only default sizes is returned. A dimension may be given by any of its
@@ -205,8 +205,9 @@ def _growing_caches(model: Model) -> Iterator[tuple[ir.Value, int, ir.Value | No
     """Yield a triple for each cache that the model reads and extends: the input, the axis of the length, and the extended
     cache.
 
-    A cache is a floating-point input that the model concatenates with a computed value to form an output, or that an attention
-    operator reads as a cache. The third entry is None if an attention operator does not return the extended cache.
+    A floating-point input is a cache in two cases: an attention operator reads the input as a cache, or the model concatenates
+    the input with a computed value to form an output. The third entry is None if an attention operator does not return the
+    extended cache.
     """
     for value in model.graph.inputs:
         for node, position in value.uses() if value.dtype in FLOATS and value.shape is not None else ():

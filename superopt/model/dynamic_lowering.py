@@ -2,12 +2,11 @@
 
 When terms are written as ONNX nodes, a node can have a shape, bounds or pads that are expressions over the dynamic dimensions.
 ONNX has special constants from which a node derives the values of such expressions at run time. Each expression is replaced by
-a special constant. It is proved that the derived value equals the expression at all sizes. The special constants are:
+a special constant. It is proved that the derived value equals the expression at all sizes.
 
-- 0 and -1 in the target shape of a Reshape,
-- 1 in the target shape of an Expand,
-- in a Slice, a bound that counts from the end of the axis or lies beyond the end,
-- `auto_pad` instead of the pads of a convolution or pooling.
+The special constants depend on the operator. A Reshape permits 0 and -1 in its target shape, and an Expand permits 1. In a
+Slice, a bound may count from the end of the axis or lie beyond the end. A convolution or pooling can have `auto_pad` instead of
+pads.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ def numeric(
 
     Args:
         node: the node.
-        given: the elements of all operands that are small constants, by the operands' names.
+        given: the elements of the small constant operands, by the operands' names.
         shapes: the known shapes of values, by name.
 
     Raises:
@@ -116,7 +115,8 @@ def unit_axes(node: NodeText, wanted: Sequence[Extent], shapes: Mapping[str, Sha
 
 
 def flattened_axis(node: NodeText, wanted: Sequence[Extent], shapes: Mapping[str, Shape]) -> int | None:
-    """Return the `axis` with which a Flatten gives the same result as a Reshape to the shape `wanted`, or None if no axis does.
+    """Return the `axis` with which a Flatten gives the same result as a Reshape to the shape `wanted`. Return None if there is
+    no such axis.
 
     The shape `wanted` must consist of two dynamic extents. If an extent is 0, the Flatten works, but a Reshape to `[0, -1]`
     fails.
@@ -175,8 +175,8 @@ def _bounds(
 ) -> list[int]:
     """Return the bounds of a Slice as integers. A bound may count from the end of the axis, or lie beyond the end.
 
-    If a bound lies beyond the end of the axis, ONNX uses the end of the axis instead. If a bound that counts from the end lies
-    before the start of the axis, ONNX uses 0 instead, and a backward slice then wrongly contains the first element. Therefore,
+    If a bound lies beyond the end of the axis, ONNX uses the end of the axis instead. A bound that counts from the end can lie
+    before the start of the axis. ONNX then uses 0 instead, and a backward slice wrongly contains the first element. Therefore,
     a bound of a backward slice is rejected if it counts from the end and may lie before the start.
     """
     shape, axes = shapes.get(node.inputs[0]), given.get(node.inputs[3]) if len(node.inputs) > 3 else None

@@ -1,11 +1,12 @@
-"""Epilogue fusion: one ONNX node computes a term and adds a bias to it, or multiplies it by a factor.
+"""Epilogue fusion: one ONNX node computes a term, and also adds a bias or multiplies by a factor.
 
 For example, one Conv computes a convolution and its bias. The term, here the convolution, is called the host. The bias or
 factor varies along only one axis. The bias or factor, written as a vector, is called a row.
 
 A spec (a module in `specs/` that defines an operator) states which terms can be hosts. The spec's functions `bias_axis` and
-`factor_axis` take a term and return the axis of its bias or factor, or None if the term cannot be a host. The functions
-`lower_biased` and `lower_scaled` write a host and a row as one node. `DEPTH` is the number of nested operators in a host.
+`factor_axis` take a term and return the axis of its bias or factor. They return None if the term cannot be a host. The
+functions `lower_biased` and `lower_scaled` write a host and a row as one node. `DEPTH` is the number of nested operators in a
+host.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ ROLES = {"add": ("bias_axis", "lower_biased", "Add"), "mul": ("factor_axis", "lo
 
 
 def fusable_operands(op: str, host: Term, operands: Iterable[Term]) -> list[Term]:
-    """Return the operands that can be fused with the term `host`. One ONNX node then computes the host and adds the operand to
-    it, or multiplies it by the operand.
+    """Return the operands that can be fused with the term `host`. One ONNX node then computes the host, and also adds the
+    operand or multiplies by the operand.
 
     `operands` are the operands of a sum (`op` is "add") or a product ("mul"). The result contains only constants whose elements
     are all equal, or differ only along the axis of the host's bias or factor.
@@ -43,15 +44,15 @@ def row(op: str, host: Term, operand: Term) -> Term:
 def _axis(op: str, host: Term) -> int:
     """Return the axis along which a bias or factor of the term `host` may vary, as a negative number that counts from the end.
 
-    Returns 0 if no single ONNX node can compute the host and add a bias to it (`op` is "add") or multiply it by a factor
-    ("mul").
+    A single ONNX node must be able to compute the host, and also to add a bias (`op` is "add") or to multiply by a factor
+    ("mul"). Otherwise, the result is 0.
     """
     spec = _composite(op, host)
     return 0 if spec is None else int(getattr(spec.module, ROLES[op][0])(host))
 
 
 def emit_epilogue(op: str, host: Term, row: Term, emit: Emit) -> str:
-    """Write one node that computes the term `host` plus a bias (`op` is "add") or the term times a factor ("mul").
+    """Write one node that computes `host` plus a bias (`op` is "add"), or `host` times a factor ("mul").
 
     Returns the name of the node's result. `row` is the bias or factor as a vector: a result of the function `row`.
     """
@@ -62,7 +63,8 @@ def emit_epilogue(op: str, host: Term, row: Term, emit: Emit) -> str:
 
 
 def _composite(op: str, host: Term) -> Operator | None:
-    """Return the operator whose module in `specs/` can write the term `host` and a bias or factor as one node, or None.
+    """Return the operator whose module in `specs/` can write the term `host` and a bias or factor as one node. Return None if
+    there is no such operator.
 
     If there are several such operators, return the operator with the largest `DEPTH`. `DEPTH` is the number of nested operators
     that the node computes.

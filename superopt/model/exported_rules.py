@@ -36,7 +36,7 @@ class RewriteContext(Protocol):
     def call_op(
         self, op_type: str, inputs: Sequence[ir.Value | None], attributes: Mapping[str, object], *, outputs: int = 1
     ) -> ir.Value | Sequence[ir.Value]:
-        """Add a node to the model, and return its output, or its outputs if there are several."""
+        """Add a node to the model, and return its output. If there are several outputs, return all of them."""
 
 
 class AppliedRules(Protocol):
@@ -51,7 +51,7 @@ class Improvement:
     """New nodes that replace the nodes that a rule has matched.
 
     `lowered` contains the new nodes. `values` contains the values that the new nodes read, by name. `outputs` are the names of
-    the results that replace the results of the matched nodes.
+    the new results, which replace the results of the matched nodes.
     """
 
     lowered: Lowered

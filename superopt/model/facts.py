@@ -3,15 +3,14 @@
 The analysis of terms (`superopt.algebra.value_analysis`) is applied to the model's inputs, weights and nodes.
 
 The elements of an input are assumed to be ordinary (at most `MODEL.max_ordinary_magnitude` in magnitude) unless the input may
-be a mask. A mask has infinite or hugely negative elements. An input may be a mask if its elements reach one of the following
-through operators that pass the magnitude of elements on:
+be a mask. A mask has infinite or hugely negative elements. An input may be a mask if its elements reach an operand of one of
+two kinds, either directly or through operators that give large results for large operands (`PASSING`). The first kind is an
+operand of an operator that absorbs infinities, such as softmax, maximum, Where, Clip or Relu (`ABSORBING`). The second kind is
+an operand that is not assumed to be ordinary: the operand of a logarithm, a divisor that is not constant, or the base or the
+exponent of a power. A power whose exponent is a natural number has no operand of the second kind.
 
-- operators that absorb infinities: softmax, minimum, maximum, Where, Clip, Relu, maximum pooling,
-- operands that are not assumed to be ordinary: the operand of a logarithm, a divisor that is not constant, the base and the
-  exponent of a power whose exponent is not a natural number.
-
-Exporters guard attention with `Where(IsNaN(p), 0, p)`, because the softmax of a row that is entirely masked by infinities is
-NaN. This guard has no effect if the masks are finite, or if there is no mask.
+Exporters guard attention with `Where(IsNaN(p), 0, p)`, because the softmax of a row is NaN if infinities mask the entire row.
+This guard has no effect if the masks are finite, or if there is no mask.
 """
 
 from __future__ import annotations
@@ -142,8 +141,8 @@ def _chain(value: ir.Value | None) -> tuple[ir.Value | None, list[ir.Node]]:
 
 
 def _is_exact(value: ir.Value) -> bool:
-    """Return whether no node rounds the value's elements: the value is an input of the model, the result of a Range, or the
-    result of a Cast from integers or booleans.
+    """Return whether the value has no rounding errors: it is an input of the model, the result of a Range, or the result of a
+    Cast from integers or booleans.
     """
     producer = value.producer()
     if producer is None:
@@ -251,7 +250,7 @@ class ModelFacts:
         return UNKNOWN if value is None else self.of(value)
 
     def _value(self, name: str, graph: GraphOrNone) -> ir.Value | None:
-        """Return the value with this name that nodes of the graph can read, or None if there is no such value."""
+        """Find the value with this name that nodes of the graph can read. Return None if there is no such value."""
         while graph is not None:
             value = self._named.get((graph, name))
             if value is not None:
@@ -339,10 +338,10 @@ class ModelFacts:
     def signed_zeros(self) -> frozenset[ir.Value]:
         """Return the values for which the sign of a zero can determine the sign of an infinity.
 
-        The result contains each divisor that may be 0, and each base of a power that may be 0. If a value in the result is
-        computed by a product, a sum, a move or a similar operator (`_PASSES_ZEROS`), the result also contains each operand of
-        the operator that may be 0. MatMul, Conv and other sums of many products are not followed, because the sign of a zero
-        matters only if all of the products are 0.
+        The result contains each divisor that may be 0, and each base of a power that may be 0. If an operator such as a
+        product, a sum or a move (`_PASSES_ZEROS`) computes one of these values, the result also contains each operand that may
+        be 0. MatMul, Conv and other sums of many products are not followed, because the sign of a zero matters only if all of
+        the products are 0.
         """
         nodes = ir.traversal.RecursiveGraphIterator(self._top)
         divisors = [value for node in nodes for value in _divisors(node)]
@@ -401,7 +400,7 @@ class ModelFacts:
     ) -> frozenset[ir.Value]:
         """Trace `values` back from results of nodes to operands. Return all values that are reached, including `values`.
 
-        Only nodes for which `passes` returns True are traced through.
+        The trace continues only through nodes for which `passes` returns True.
 
         A value is left out and not traced if it is not floating-point, or if `counts` returns False for its facts.
         """
@@ -417,7 +416,7 @@ class ModelFacts:
         return frozenset(found)
 
     def is_nested(self, term: Term, graph: GraphOrNone) -> bool:
-        """Return whether an operand of the commutative operator at the root of the term is the result of the same operator.
+        """Return whether the term nests a commutative operator, as in `(a + b) + c`.
 
         `graph` is the graph whose nodes compute the term.
         """
@@ -461,15 +460,15 @@ class ModelFacts:
         return sums, operands
 
     def _without_copies(self, term: Term, graph: GraphOrNone) -> Term:
-        """Return the term of the node that computes a variable's value. If this term is again a variable whose value a node
-        computes, the step is repeated for this variable. Any other term is returned unchanged.
+        """If the term is a variable whose value a node computes, replace the variable by the node's term. Repeat this step
+        until the term is not such a variable, and return the term.
         """
         while term.is_variable and (value := self._value(term.name, graph)) is not None and value in self._terms:
             term, graph = self._terms[value], _graph_of(value)
         return term
 
     def _of_term(self, term: Term, graph: GraphOrNone) -> Facts:
-        """Return the bounds and other facts of a term over values whose facts are recorded."""
+        """Return the bounds and other facts of a term. The facts of the values of its variables must be recorded."""
         known = {x.name: self.named(x.name, graph) for x in variables(term)}
         return facts_of(term, known, lambda weights: self._folded(weights, graph))
 
@@ -563,9 +562,9 @@ def _ordinary_constant(kind: ir.DataType | None) -> float:
 
 
 def _cancel(operands: Collection[SumOperand]) -> bool:
-    """Return whether a sum of these operands has at least three operands, two of which cancel.
+    """Return whether there are at least three operands, and two of them cancel in a sum.
 
-    Two equal constants of opposite sign do not count as operands that cancel if their magnitude is ordinary. Only larger
+    If the magnitude of a constant is ordinary, the constant and its negative do not count as operands that cancel. Only larger
     constants are assumed to round a number on purpose.
     """
     if len(operands) < 3:

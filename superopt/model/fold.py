@@ -1,4 +1,6 @@
-"""Constant folding: evaluate terms over weights in ONNX Runtime, without graph optimizations and in float64 if possible."""
+"""Constant folding: evaluate terms over weights in ONNX Runtime. Graph optimizations are disabled, and float64 is used if
+possible.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,8 @@ def fold(terms: Sequence[Term], values: Mapping[str, Array], dtype: npt.DTypeLik
     """Evaluate the terms, and return the value of each term.
 
     The arithmetic is usually in float64, and only the results are rounded to `dtype`. The arithmetic is in float32 if ONNX
-    Runtime has no float64 kernel, or if the terms only move elements and the results are float32. The value of a term that is a
-    boolean in ONNX is a boolean array.
+    Runtime has no float64 kernel, or if the terms only move elements and the results are float32. If a term is a boolean in
+    ONNX, its value is a boolean array.
 
     Args:
         terms: the terms.

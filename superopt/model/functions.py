@@ -34,8 +34,8 @@ def pair(
     """Return a rule as a pair of ONNX functions.
 
     `left` and `right` contain the nodes of the rule's two sides for several instances. An instance is a choice of sizes and
-    attributes. An attribute of the left side that differs between instances becomes an attribute of the functions. If an
-    attribute of the right side differs between instances, some attribute of the left side must have equal values in every
+    attributes. If an attribute of the left side differs between instances, this attribute becomes an attribute of the
+    functions. If an attribute of the right side differs between instances, an attribute of the left side must equal it in every
     instance.
 
     If the rule cannot be written as a pair of functions, the reason is returned as text.
@@ -67,7 +67,8 @@ def _shape(lowered: Lowered) -> tuple[tuple[object, ...], ...]:
 
 
 def _varying(side: Sequence[Lowered]) -> dict[tuple[int, str], tuple[AttributeValue, ...]]:
-    """Return a mapping that contains each attribute whose value differs between the items of `side`, with its values.
+    """Return a mapping from attributes to their values. The mapping contains the attributes whose values differ between the
+    items of `side`.
 
     `side` contains the nodes of one side of a rule at several choices of sizes and attributes. A key of the mapping consists of
     the position of a node and the name of an attribute.
@@ -104,7 +105,7 @@ def _function(
 
 
 def function_library(pairs: Sequence[FunctionPair], opset: int) -> ModelProto:
-    """Return a model that has no nodes and contains the functions of all pairs, each pattern followed by its replacement."""
+    """Return a model without nodes that contains the functions of all pairs. Each pattern is followed by its replacement."""
     imports = [onnx.helper.make_opsetid("", opset), onnx.helper.make_opsetid(DOMAIN, 1)]
     functions = [function for found in pairs for function in (found.pattern, found.replacement)]
     version = onnx.helper.find_min_ir_version_for(imports[:1])

@@ -1,4 +1,4 @@
-"""Replace transposes that move image blocks into channels or back by SpaceToDepth or DepthToSpace."""
+"""Use SpaceToDepth and DepthToSpace instead of transposes that move image blocks into channels, or channels into blocks."""
 
 from __future__ import annotations
 

@@ -10,7 +10,8 @@ from superopt.model.load import Model
 
 
 def inline_functions(model: Model) -> Model:
-    """Return an equivalent model in which local functions are inlined, or the model itself if there are no local functions.
+    """Return an equivalent model in which local functions are inlined. If there are no local functions, return the model
+    itself.
 
     Inputs, outputs, metadata and names of values outside functions do not change, and the weights are the same tensors. The
     model itself is also returned if its functions cannot be inlined. Functions cannot be inlined if they call one another in a

@@ -4,11 +4,11 @@ A node is called liftable if the algebra can express the node's results as terms
 node has a level. On a path from the inputs, the level rises by one each time the path leaves the liftable nodes and returns to
 them. The level also rises at a node that would extend a sum or product beyond `MODEL.max_chain_operands` operands. An island is
 a connected set of liftable nodes that have the same level and the same floating-point type. Nodes that read the same value
-count as connected. Because all nodes of an island have the same level, no path leaves an island and returns to it. So replacing
-the island's outputs cannot close a cycle through the rest of the model.
+count as connected. Because all nodes of an island have the same level, no path leaves an island and returns to it. So the model
+has no cycle after the island's outputs are replaced.
 
 Some nodes use only the shape of a value. If the shape is known, such a node no longer reads the value after rewriting.
-Therefore, the values that a liftable node reads are defined as the variables of its terms.
+Therefore, a value counts as read by a liftable node only if the value is a variable of the node's terms.
 
 Nodes that only combine weights, or only move integers, are not in any island. If an island uses the results of such nodes, the
 island's terms include the computation of these results.
@@ -281,7 +281,7 @@ class Chart:
         return is_stored(value) or (not self.views.dynamic and constant_tensor(value) is not None)
 
     def _leave(self, node: ir.Node) -> None:
-        """Exclude a node that the algebra cannot express, and all nodes on which this node depends, from the islands.
+        """Exclude from the islands a node that the algebra cannot express, and all nodes on which this node depends.
 
         The node must not depend on the model's inputs. ONNX Runtime computes all these nodes once, when it loads the model.
         """

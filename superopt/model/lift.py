@@ -135,7 +135,8 @@ MALFORMED = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeE
 
 
 def _lifted(lifted: _Node, name: str) -> tuple[Term, ...] | None:
-    """Return the terms of the node's outputs, using the first definition of the operator `name` that covers the node.
+    """Return the terms of the node's outputs. Of the definitions for the operator `name`, use the first definition that covers
+    the node.
 
     Returns None if no definition covers the node.
     """
@@ -164,7 +165,7 @@ def results_of(node: ir.Node, opset: int) -> list[ir.Value]:
 def is_standard(node: ir.Node, opset: int) -> bool:
     """Return whether the ONNX standard defines the node's operator at this opset.
 
-    ONNX Runtime also runs some operators of the standard domain that the standard does not define.
+    ONNX Runtime also runs some operators that are in the standard domain although the standard does not define them.
     """
     try:
         return node.domain in STANDARD and bool(onnx.defs.get_schema(node.op_type, opset))
@@ -365,7 +366,7 @@ class _Node:
         return [self._number(position, shape) or self.expanded(x, shape) for position, x in enumerate(operands)]
 
     def _number(self, position: int, shape: tuple[int, ...]) -> Term | None:
-        """Return a constant operand as a term of the given shape, if all elements are 0 or there is only one element.
+        """Return a constant operand as a term of the given shape. All elements must be 0, or there must be only one element.
 
         The term is `zeros`, `ones` or a multiple of `ones`. For any other operand, the result is None.
         """
@@ -452,8 +453,8 @@ def _common(op_type: str, extents: Sequence[int]) -> int:
 
 
 def _places(sizes: tuple[int, ...], axes: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return a tuple that maps each axis of a tensor to an axis of `shape`, as broadcasting does, or None if there is no
-    mapping.
+    """Return a tuple that maps each axis of a tensor to an axis of `shape`, as broadcasting does. Return None if there is no
+    such mapping.
 
     `sizes` are the extents of the tensor. An axis of extent 1 is mapped to an axis of `shape` with extent 1. The other axes are
     mapped to `axes`, in order.

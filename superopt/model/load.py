@@ -1,4 +1,4 @@
-"""Load a model from a file or from an object in memory. The message of an error describes in one line what is wrong with the
+"""Load a model from a file or from an object in memory. The message of an error is one line that describes the problem with the
 input.
 """
 
@@ -112,7 +112,7 @@ def load(source: Source) -> Loaded:
 
 
 def _model_in_memory(source: object) -> Model | None:
-    """Return the `onnx_ir.Model` that is the source or the source's attribute `model`, or None for any other source."""
+    """Return the source or its attribute `model`, whichever is an `onnx_ir.Model`. Return None if neither of them is."""
     held = source if isinstance(source, Model) else getattr(source, "model", None)
     return held if isinstance(held, Model) else None
 
@@ -219,7 +219,7 @@ def count(model: Model) -> int:
 
 
 def model_tensors(model: Model) -> Iterator[ir.TensorProtocol]:
-    """Yield every tensor in a loaded model's initializers and attributes, including those of subgraphs and local functions."""
+    """Yield every tensor in the initializers and attributes of a loaded model. Subgraphs and local functions are included."""
     for graph in model.graphs():
         for value in graph.initializers.values():
             if value.const_value is not None:
@@ -289,7 +289,7 @@ def _bound(tensor: ir.ExternalTensor, path: Path, label: str) -> ir.ExternalTens
 
 
 def analysis_copy(model: Model) -> Model:
-    """Return a copy of the model for analysis: a `normalized_copy` to which all shapes that can be inferred are added."""
+    """Return a copy of the model for analysis: a `normalized_copy` with all shapes that can be inferred."""
     copy = normalized_copy(model)
     return with_shapes(copy, opset_of(copy))
 

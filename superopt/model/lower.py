@@ -1,7 +1,7 @@
 """Lowering: write terms as ONNX nodes, using the operator definitions in specs/ and the opset of the target model.
 
-Lowering writes the usual ONNX forms: `expand` is left out where ONNX broadcasts, slices that together cover an axis become one
-Split, a bias becomes part of its convolution or Gemm, and weight-only terms become initializers.
+Lowering writes the usual ONNX forms. An `expand` is left out where ONNX broadcasts. Slices that together cover an axis become
+one Split. A bias becomes part of its convolution or Gemm. Weight-only terms become initializers.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ def lower(
     Args:
         outputs: the terms, by the names of their results.
         opset: the opset of the nodes.
-        constant: a function that computes the value of a weight-only term that is not a variable, so that the term becomes an
-            initializer. If `constant` is None, only terms without variables become initializers, and nodes compute the other
-            weight-only terms.
+        constant: a function that computes the value of a weight-only term. It is called for terms that are not variables, and
+            these terms become initializers. If `constant` is None, only terms without variables become initializers, and nodes
+            compute the other weight-only terms.
         dtype: the type in which numbers are stored.
         prefix: the prefix of every new name.
         conditions: the names of the outputs that are booleans. All other outputs are numbers. If `conditions` is None, an
@@ -416,7 +416,8 @@ class _Lowering:
         return uniform_constant_operand(x) or x
 
     def _host(self, term: Term) -> Term | None:
-        """Return an operand of the term into whose ONNX node other operands can be fused, or None if there is none.
+        """Return an operand of the term such that other operands can be fused into its ONNX node. Return None if there is no
+        such operand.
 
         For example, a Conv node can compute a convolution and also add a bias. So if the term is the sum of a convolution and a
         bias, the convolution is returned (see `epilogues`). The returned operand has no other users.
@@ -489,7 +490,7 @@ class _Lowering:
         return name
 
     def _kind(self, name: str) -> bool | None:
-        """Return whether the value is a boolean, or None if the value is neither a boolean nor a floating-point number.
+        """Return whether the value is a boolean. Return None if the value is neither a boolean nor a floating-point number.
 
         The result is also None for an empty name, which stands for an absent input.
         """

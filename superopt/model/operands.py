@@ -47,7 +47,7 @@ def order_lowered_operands(term: Term, live: Sequence[Term]) -> tuple[Term, ...]
 
 
 def _with_function(operands: Sequence[Term]) -> tuple[Term, ...]:
-    """Return two operands of which the second is an elementwise function of the first, or an empty tuple if there are none.
+    """Find two operands of which the second is an elementwise function of the first. If there are none, return an empty tuple.
 
     An example is `x` and `sigmoid(x)` in a longer product. Runtimes can fuse two such operands if they are next to each other.
     """
@@ -80,8 +80,8 @@ def narrow_constant(constant: Term) -> Term:
     """Return the constant as an `expand` of a smaller constant, if possible.
 
     For example, the sum of two constants that expand along the same axes becomes an `expand` of the sum of the smaller
-    constants. A reshape of an `expand` that only adds or drops axes of size 1 becomes an `expand`. A constant without variables
-    is evaluated to find the axes along which its elements are equal.
+    constants. If a reshape of an `expand` only adds or drops axes of size 1, the reshape becomes an `expand`. A constant
+    without variables is evaluated to find the axes along which its elements are equal.
     """
     done: dict[Term, Term] = {}
     for term in subterms(constant):
@@ -97,9 +97,8 @@ def narrow_constant(constant: Term) -> Term:
 
 
 def _reshaped_expand(expanded: Term, reshaped: Term) -> Term:
-    """Return the reshape of an `expand` as an `expand`, if the reshape only adds or drops axes of size 1.
-
-    Otherwise, `reshaped` is returned.
+    """If `reshaped` is a reshape of an `expand` and only adds or drops axes of size 1, return it as an `expand`. Otherwise,
+    return it unchanged.
     """
     old, new = ([axis for axis, n in enumerate(term.shape, -term.rank) if n != 1] for term in (expanded, reshaped))
     if [expanded.shape[axis] for axis in old] != [reshaped.shape[axis] for axis in new]:
@@ -112,7 +111,7 @@ def _reshaped_expand(expanded: Term, reshaped: Term) -> Term:
 
 @functools.lru_cache(maxsize=1 << 10)
 def _narrow_literal(x: Term) -> Term:
-    """Return a term without variables as an `expand` of a smaller term if its elements are equal along some axes.
+    """If the elements of a term without variables are equal along some axes, return the term as an `expand` of a smaller term.
 
     Otherwise, the term is returned unchanged.
     """
@@ -138,9 +137,9 @@ def fold_literal_term(term: Term, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
 
 
 def uniform_constant_operand(x: Term) -> Term | None:
-    """Return a term of rank 0 that equals every element of the term `x`, or None.
+    """Return a term of rank 0 that equals every element of the term `x`.
 
-    The term must be `ones`, `zeros`, or a multiple (`scale`) of `ones` or `zeros`. For any other term, the result is None.
+    The term `x` must be `ones`, `zeros`, or a multiple (`scale`) of `ones` or `zeros`. For any other term, the result is None.
     """
     scales: list[Term] = []
     while x.op == "scale":
@@ -155,7 +154,8 @@ def uniform_constant_operand(x: Term) -> Term | None:
 
 
 def tilings(live: Iterable[Term]) -> dict[Term, tuple[Term, ...]]:
-    """Return a mapping from each slice that a Split can compute to all slices that the same Split computes.
+    """Find slices that a Split can compute. Return a mapping with an entry for each of these slices: the tuple of all slices
+    that the same Split computes.
 
     One Split computes all slices of one operand along one axis, ordered by position. These slices must cover the axis without
     overlap. Any other slice is left out.

@@ -95,7 +95,9 @@ def _is_large(value: ir.Value) -> bool:
 
 
 def constant_value(node: ir.Node, opset: int) -> Array | None:
-    """Return the node's result as an array, or None if an operand is not constant or is too large, or the evaluation fails."""
+    """Return the node's result as an array. Return None if an operand is not constant, if an operand is too large, or if the
+    evaluation fails.
+    """
     if node.op_type in ("Shape", "Size"):
         source = node.inputs[0]
         shape = None if source is None or source.shape is None else list(source.shape)

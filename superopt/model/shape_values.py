@@ -133,7 +133,7 @@ class ShapeValues:
         return self.shapes.get(value)
 
     def content(self, value: ir.Value) -> Contents | None:
-        """Return the elements of a small tensor as expressions, or None if no expressions for the elements are known."""
+        """Return the elements of a small tensor as expressions. Return None if the elements are not known as expressions."""
         return self.contents.get(value)
 
     # ------------------------------------------------------------ inference by onnx
@@ -209,7 +209,7 @@ class ShapeValues:
             self._fill(node, outputs)
 
     def _short(self, extent: Extent) -> Extent:
-        """Return the expression in normal form, or a new symbol for an unknown integer if the normal form is too long."""
+        """Return the expression in normal form. If the normal form is too long, return a new symbol for an unknown integer."""
         found = normal(self._assumed(extent), 0)
         return self._fresh_size() if is_long(found) else found
 
@@ -267,7 +267,7 @@ class ShapeValues:
         return [self._seed(v) if s is None and v.name else s for v, s in itertools.zip_longest(node.outputs, found)]
 
     def _of_spec(self, node: ir.Node) -> Sequence[Shape | None] | None:
-        """Return the result shapes of a non-standard operator according to its definition in specs/, or None if there is no
+        """Return the result shapes of a non-standard operator according to its definition in specs/. Return None if there is no
         definition.
         """
         lifted = lift_node(node, [None if v is None else self.leaf(v) for v in node.inputs], self.opset, self.content)
@@ -375,7 +375,7 @@ class ShapeValues:
                     break
 
     def _agree(self, one: Extent, other: Extent) -> Extent:
-        """Assume that two extents are equal because the node requires equal extents, and return one of the two."""
+        """Assume that two extents are equal, and return one of them. The node requires that they are equal."""
         if isinstance(other, int):
             one, other = other, one
         if not prove_equal(one, other, 0) and self._runs:
@@ -686,8 +686,8 @@ class ShapeValues:
         return [_whole(e) for e in found.ravel().tolist()]
 
     def _elements(self, value: ir.Value) -> Contents | None:
-        """Return the elements of a small tensor as expressions, or None if the tensor is too large or elements of its type are
-        not tracked.
+        """Return the elements of a small tensor as expressions. Return None if the tensor is too large, or if elements of its
+        type are not tracked.
 
         For an element that is not known, a symbol for an unknown integer is returned. Repeated calls return the same symbol.
         """
@@ -911,7 +911,7 @@ class ShapeValues:
         return result.reshape([1 if a in over else n for a, n in enumerate(elements.shape)]) if kept else result
 
     def _float(self) -> None:
-        """Record the assumption that sizes computed in floating point are small enough to be represented exactly."""
+        """Record the assumption that sizes are small enough for exact floating-point arithmetic."""
         self.assumptions[f"Sizes, and what the model computes from them in floating point, are below {EXACT:,}."] = None
 
 
@@ -1008,7 +1008,8 @@ def _cut(n: Extent, first: Extent | None, last: Extent | None, step: int) -> Ext
 
 
 def _is_exact(extent: Extent) -> bool:
-    """Return whether float32 represents the values of the expression exactly, if the values and all sizes are below `EXACT`.
+    """Return whether float32 represents the values of the expression exactly. The values and all sizes are assumed to be below
+    `EXACT`.
 
     The expression counts as exact if its coefficients are multiples of 1/8. The expression also counts as exact if it is a
     single product of sizes with a coefficient `k / 2**n`, where `k` is at most 8 in magnitude.
@@ -1294,9 +1295,7 @@ The package onnx infers the shapes of all other operators.
 
 
 def _values(model: ir.Model) -> Iterator[ir.Value]:
-    """Yield every value of the model that is an input or a node's result. For a clone of the model, the values are in the same
-    order.
-    """
+    """Yield each input of the model, and each result of a node. For a clone of the model, the values are in the same order."""
     for graph in [model.graph]:
         yield from graph.inputs
     for node in ir.traversal.RecursiveGraphIterator(model.graph):

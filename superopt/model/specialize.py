@@ -29,7 +29,7 @@ Fixable: TypeAlias = "str | npt.ArrayLike"
 
 
 def read_fixed(given: Mapping[str, Fixable], model: Model) -> Specialization:
-    """Return a `Specialization` with the values of inputs and the sizes of dimensions that the user fixed.
+    """Return a `Specialization`: the input values and the dimension sizes that the user fixed.
 
     The values are converted to the types of the inputs.
 
@@ -107,7 +107,7 @@ def _size(name: str, given: Fixable) -> int:
 
 
 def at_fixed_sizes(given: Sequence[Mapping[str, int]], fixed: Specialization) -> list[dict[str, int]]:
-    """Return the mappings in `given` from dimensions to sizes, with the fixed sizes added to each mapping.
+    """Add the fixed sizes to each mapping in `given`, and return the mappings. A mapping assigns sizes to dimensions.
 
     If `given` is empty, one mapping with only the fixed sizes is returned. Empty mappings are left out.
 

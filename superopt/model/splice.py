@@ -59,8 +59,8 @@ def splice(model: Model, replacements: Sequence[Replacement]) -> Model:
 
     Nodes and weights without users are removed. Weight-only terms become initializers, and equal terms share an initializer.
     The tensor of a large weight-only term is computed only when it is read. At most 256 MiB of such tensors stay in memory
-    afterwards. Inputs, outputs, opset, IR version, metadata, functions, subgraphs, names of remaining values, and weights that
-    are still used do not change. New names are unique.
+    afterwards. The following parts do not change: inputs, outputs, opset, IR version, metadata, functions, subgraphs, names of
+    remaining values, and weights that are still used. New names are unique.
 
     Raises:
         CheckFailedError: the replacements depend on each other in a cycle.
@@ -91,7 +91,7 @@ def require_valid(model: Model, original: Model) -> None:
     """Check that the ONNX checker accepts the model, unless the checker also rejects the original.
 
     Raises:
-        CheckFailedError: the checker rejects this model but not the original.
+        CheckFailedError: the checker accepts the original, but rejects this model.
     """
     complaint = _complaint(model)
     if complaint is not None and _complaint(original) is None:
@@ -99,7 +99,8 @@ def require_valid(model: Model, original: Model) -> None:
 
 
 def in_valid_form(model: Model, original: Model) -> Model:
-    """Return the model in a form that the ONNX checker accepts, or the model itself if the checker also rejects the original.
+    """Return the model in a form that the ONNX checker accepts. If the checker also rejects the original, return the model
+    itself.
 
     The original may declare a shape that its nodes do not compute. If shape inference does not detect this wrong shape, the
     checker accepts the original. In a rewritten model, shape inference may detect the wrong shape, and the checker then rejects
@@ -107,7 +108,7 @@ def in_valid_form(model: Model, original: Model) -> Model:
     to check that the shapes of their outputs are equal.
 
     Raises:
-        CheckFailedError: the checker rejects this model, even with inferred shapes, but not the original.
+        CheckFailedError: the checker accepts the original, but rejects this model even with inferred shapes.
     """
     if _complaint(model) is None or _complaint(original) is not None:
         return model

@@ -32,7 +32,8 @@ class TermPair:
 
 
 def largest_differences(pairs: Sequence[TermPair], opset: int = OPSET) -> list[float]:
-    """Return, for each pair, the largest difference between an element of a left term and the same element of the right term.
+    """Return, for each pair, the largest difference between an element of a left term and the corresponding element of the
+    right term.
 
     If the largest magnitude in the left term's value is above 1, differences are divided by this magnitude. Elements that are
     not finite in the left term's value are ignored. ONNX Runtime computes the terms without graph optimizations, and left and

@@ -132,7 +132,9 @@ def _is_certain(condition: Cond) -> bool:
 
 
 def _of_known_shape(node: ir.Node, lifted: tuple[Term, ...] | None, opset: int) -> tuple[Term, ...] | None:
-    """Return the terms `lifted` if they have the shapes of the node's results, or None if a shape differs or is not known."""
+    """If the terms `lifted` have the shapes of the node's results, return the terms. Return None if a shape differs or is not
+    known.
+    """
     results = results_of(node, opset)
     if lifted is None or any(v.shape is None or tuple(v.shape) != t.shape for v, t in zip(results, lifted, strict=True)):
         return None

@@ -1,6 +1,6 @@
 """The rule notation: a subset of Python expressions, parsed with `ast` and never evaluated.
 
-Parsing is the inverse of printing: parsing the text that `render_terms` returns for some terms gives the same terms.
+Parsing is the inverse of printing: parsing the output of `render_terms` gives the printed terms again.
 
     x @ y + relu(z)                                    Operators are written as infix symbols or as calls.
     concat(x, y, axis=-1)                              Attributes are given by name. Axes are counted from the end.
@@ -112,7 +112,7 @@ def parse(
 
 @functools.lru_cache(maxsize=4096)
 def real_names(*texts: str) -> frozenset[str]:
-    """Return the names of the attribute variables in the texts that stand for real numbers.
+    """Return the names of the real attribute variables in the texts.
 
     A name stands for a real number if it occurs in a real-valued attribute of an operator, such as `factor=a`, and in no
     integer attribute.
@@ -274,7 +274,7 @@ def _arithmetic(node: ast.expr, symbol: ast.operator, a: Extent, b: Extent) -> E
 def parse_condition(
     text: str, variables: Mapping[str, Term], reals: Collection[str], numbers: Mapping[str, Attribute] | None = None
 ) -> Cond:
-    """Return the condition on sizes and attribute variables that `text` denotes.
+    """Parse `text` as a condition on sizes and attribute variables, and return the condition.
 
     `variables`, `reals` and `numbers` are as in `parse`.
 
@@ -332,7 +332,7 @@ class Statement:
     Attributes:
         arrow: `==` if both sides are defined on the same inputs, or `=>` if the right side may be defined on more inputs.
         ranks: Pairs (name, ranks), one for each name in the `for` clause. For an axis variable, the second entry contains the
-            possible axes, which are negative integers, instead of ranks.
+            possible axes (negative integers).
         where: The conditions.
     """
 

@@ -17,7 +17,7 @@ from superopt.policy import RULE
 
 
 def equations(statement: Statement) -> list[Equation]:
-    """Return the parsed statement at each combination of its variables' ranks at which the statement is well typed.
+    """Parse the statement at each combination of its variables' ranks, and return the well-typed equations.
 
     The equations are in the order in which `Statement.rank_choices` yields the combinations.
 

@@ -7,11 +7,11 @@ everywhere. The package may import `superopt.proof` and the packages below it. R
 Mutants:
 
     `mutate`: enumerates mutants: it changes the layout of the data, recognizes an operator and computes its weight.
-    `places`: chooses the operators of a program that are replaced: one operator, or several independent operators.
+    `places`: chooses the operators that a mutant replaces in a program: one operator, or several independent operators.
     `source`: combines several programs into one program on concatenated data, and builds parts or copies of a program.
-    `layout`: regroupings of axes (fold, exchange, pad) as index maps and as reshapes and transposes.
+    `layout`: regroups axes by folds, exchanges and pads, as a map of indices and as a term of reshapes and transposes.
     `moves`: enumerates the layouts to try for an operator.
-    `access`: finds the elements that a program reads to compute chosen output positions, as a sum of products.
+    `access`: expresses a program at chosen output positions as a sum of products of the elements that the program reads.
     `forms`: recognizes a convolution (sliding window) in the elements that are read.
     `contraction`: recognizes a matrix product in the elements that are read.
     `arrange`: builds a new weight from elements of the program's weights, by views, zeros and concatenations.
@@ -47,7 +47,8 @@ From mutants to rules:
     `sizes`: chooses random sizes and attributes for a program with symbolic sizes.
     `generalise`: builds one term over symbolic sizes from mutants at several sizes.
     `fitting`: finds an expression over sizes that fits observed numbers.
-    `conditions`: finds a condition that holds at exactly those tested sizes at which a rule is correct.
+    `conditions`: finds a condition that is true at the tested sizes where a rule is correct, and false at the other tested
+        sizes.
     `trial`: tests whether a generalised mutant equals the program at chosen sizes.
     `phrase`: writes a generalised mutant as a rule in the rule notation.
 """

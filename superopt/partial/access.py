@@ -1,4 +1,4 @@
-"""Find the elements that a program reads at chosen output positions, as an explicit sum of products.
+"""Express a program at chosen output positions as a sum of products of the elements that the program reads.
 
 Operator definitions are interpreted with arrays of integers as indices. The last axis of such an array enumerates the chosen
 output positions, and every summation adds an axis in front. A value is a sum of products. Each product is a number times
@@ -124,7 +124,7 @@ class _Products:
         return then.only(condition) + other.only(~condition)
 
     def picked(self, value: SummedProducts, extent: Extent, body: Callable[[Array], SummedProducts]) -> SummedProducts:
-        raise Undecidable("an element at a position that is read at run time is not a polynomial in the inputs")
+        raise Undecidable("an element whose position is read at run time is not a polynomial in the inputs")
 
     def call(self, function: str, *arguments: SummedProducts) -> SummedProducts:
         if function != "reciprocal" or not arguments[0].is_number:
@@ -155,8 +155,8 @@ def _counted(value: SummedProducts, extent: int, axis: int) -> SummedProducts:
 
 
 def _along(product: ElementProduct, extent: int, axis: int) -> ElementProduct:
-    """Return the product with the array `seen` broadcast along the array axis of a summation. The array then has this axis even
-    if nothing in the product depends on the summation index.
+    """Broadcast the array `seen` along the array axis of a summation, and return the product with this array. The array has the
+    axis even if nothing in the product depends on the summation index.
     """
     shape = np.broadcast_shapes(np.shape(product.seen), (extent,) + (1,) * axis)
     return replace(product, seen=np.broadcast_to(product.seen, shape))

@@ -25,7 +25,7 @@ Change = tuple[Term, tuple[str, ...]]
 
 
 def alter_attributes(term: Term) -> Iterator[Change]:
-    """Yield versions of the term in which one or two numbers of the root operator's attributes are changed.
+    """Change one or two numbers in the attributes of the root operator, and yield the changed versions of the term.
 
     Each version has the shape of `term` and equals `term` at a sufficient share of positions (see `is_likely_mutant`). Each
     version comes with a description of the change.

@@ -45,7 +45,7 @@ class Elements:
 
 
 def arrange_weight(wanted: Elements) -> Term | None:
-    """Return a term that is built from the given weights and has the elements `wanted`, or None if no such term is found.
+    """Build a term with the elements `wanted` from the given weights. Return None if no such term is found.
 
     Each nonzero element is an element of a weight times a factor. The factor must be the same for all nonzero elements.
     """
@@ -111,8 +111,8 @@ class _Arrangement:
         return self._spread(wanted) or self._joined(wanted, owners)
 
     def _spread(self, wanted: Array) -> Term | None:
-        """Return a term with the elements `wanted` if equal gaps of zeros separate the elements along an axis, otherwise
-        None.
+        """If equal gaps of zeros separate the elements `wanted` along an axis, return a term with these elements. Otherwise,
+        return None.
         """
         for axis in range(wanted.ndim):
             others = tuple(a for a in range(wanted.ndim) if a != axis)
@@ -124,7 +124,8 @@ class _Arrangement:
         return None
 
     def _joined(self, wanted: Array, owners: Array) -> Term | None:
-        """Return a concatenation along an axis with the elements `wanted`, or None if no concatenation is found (see `of`).
+        """Return a concatenation along an axis that has the elements `wanted`. Return None if no concatenation is found (see
+        `of`).
 
         Two neighbouring slices of the result belong to different parts if their elements come from different given weights. If
         all elements are from the same given weight, a new part begins where the distance between consecutive elements changes.
@@ -167,7 +168,7 @@ def dilate_axis(x: Term, axis: int, step: int, extent: int) -> Term:
 
 
 def view_elements(x: Term, wanted: Array) -> Term | None:
-    """Return a view of `x` with the elements at the row-major positions in `wanted`, or None if there is no such view.
+    """Return a view of `x` with the elements at the row-major positions in `wanted`. Return None if there is no such view.
 
     A view is made by slicing `x`, and by splitting, repeating and reordering the axes of `x`.
     """
@@ -201,7 +202,7 @@ class Digit:
 
 
 def _digits(at: Array) -> list[Digit] | None:
-    """Return the extents and strides of a view with the row-major positions `at`, or None if there is no such view.
+    """Return the extents and strides of a view with the row-major positions `at`. Return None if there is no such view.
 
     In a view, the first position is 0. Each position is a sum with one summand per axis, and each summand depends only on the
     index along its axis.

@@ -27,9 +27,9 @@ def skip_zero_blocks(outputs: Sequence[Term]) -> Iterator[tuple[Term, Term, tupl
     """Yield triples (term, mutant, description). Each term is a part of the program. Its rows are divided into blocks, and some
     of the blocks have columns of zeros.
 
-    A mutant is a term that equals the original term at some positions. The mutant computes only those columns of each block of
-    rows that may be nonzero, and pads the block with zeros. If the term is the left factor of a matrix product, a mutant of the
-    product is yielded too. This second mutant omits the rows of the right factor that would be multiplied by the zeros.
+    A mutant is a term that equals the original term at some positions. In each block of rows, the mutant computes only the
+    columns that may be nonzero, and pads the block with zeros. If the term is the left factor of a matrix product, a mutant of
+    the product is yielded too. This second mutant omits the rows of the right factor that would be multiplied by the zeros.
     """
     live = [t for t in subterms(*outputs) if not t.is_variable and not t.constant and t.rank >= 2]
     for masked in live:
@@ -84,8 +84,8 @@ def _columns(masked: Term, rows: Span) -> Span | None:
 
 
 def _part(masked: Term, rows: Span, columns: Span) -> Term:
-    """Return a term that computes these rows and columns of the matrix or batch of matrices `masked` from the needed parts of
-    the inputs.
+    """Return a term that computes these rows and columns of `masked`, a matrix or a batch of matrices. The term reads only the
+    needed parts of the inputs.
     """
     whole = (Run(0, n) for n in masked.sizes[:-2])
     return restrict_program(masked, Box((*whole, *(Run(a, b - a) for a, b in (rows, columns)))))

@@ -52,11 +52,8 @@ def _constant(quotient: Term) -> Term:
 def rescale_mutant(program: Term, mutant: Term) -> Iterator[Term]:
     """Yield two versions of the term `mutant`, each multiplied by a correction factor.
 
-    Let m be the tensor that the mutant computes, and p the tensor that the program computes, if every element of every variable
-    is 1. The versions are, in this order:
-
-    - the mutant multiplied by 1 / m,
-    - the mutant multiplied by p / m.
+    For inputs whose elements are all 1, let m be the value of the mutant, and p the value of the program. The first
+    version is the mutant multiplied by 1 / m. The second version is the mutant multiplied by p / m.
 
     The mutant equals the program at some positions. A version can equal the program everywhere. If p is 1 at every position,
     the two versions are equal.

@@ -1,8 +1,8 @@
 """Find a simple condition on sizes that separates the sizes at which a rule holds from the sizes at which the rule fails.
 
-A condition compares extents or attributes with 0, with 1 or with each other, or states that one number divides another. The
-result is a conjunction of a few conditions. The result is true at all given sizes at which the rule holds, and false at all
-given sizes at which the rule fails. The caller must confirm the result at other sizes.
+A condition compares an extent or attribute with 0, with 1, or with another extent or attribute. A condition can also state that
+one number divides another. The result is a conjunction of a few conditions. The result is true at all given sizes at which the
+rule holds, and false at all given sizes at which the rule fails. The caller must confirm the result at other sizes.
 """
 
 from __future__ import annotations

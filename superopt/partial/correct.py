@@ -3,7 +3,7 @@
 A mutant is a term that equals the program only in some boxes of output positions. There are four kinds of correction. The first
 kind inserts zeros between elements that the mutant places side by side. The second kind multiplies the mutant by a constant in
 each box. The third kind recomputes boxes with the needed part of the program. The fourth kind combines the second and the third
-kind. A correction is returned only after `judge` has found the corrected term equal to the program everywhere. Corrections are
+kind. Before a correction is returned, `judge` checks that the corrected term equals the program everywhere. Corrections are
 returned in the order of their costs, which the caller's cost function gives.
 """
 
@@ -48,7 +48,7 @@ class Corrected:
 
 @dataclass(frozen=True)
 class _Draft:
-    """A corrected version of a mutant that has not been compared with the program yet."""
+    """A corrected version of a mutant. The version has not been compared with the program yet."""
 
     term: Term
     kind: str
@@ -74,7 +74,7 @@ def corrections(
     cost: Callable[[Term], float] = estimate_correction_operations,
     seed: int = 0,
 ) -> Iterator[Corrected]:
-    """Yield corrected versions of the term `mutant` that equal the program at every output position, cheapest first.
+    """Yield corrected versions of the term `mutant`, cheapest first. Each version equals the program at every output position.
 
     `judgement` says at which output positions the mutant equals the program. `cost` gives the cost of a term. If the mutant
     equals the program everywhere, only the mutant is yielded. If no correction is found, nothing is yielded.
@@ -137,7 +137,7 @@ def _scaled(program: Term, mutant: Term, unequal: Sequence[Box], seed: int) -> t
 def _recomputed(program: Term, mutant: Term, unequal: Sequence[Box], kind: str) -> Iterator[_Draft]:
     """Yield versions of the term `mutant` in which the wrong boxes `unequal` are recomputed by the program's operators.
 
-    The program's operators may recompute larger boxes than `unequal`, and the versions differ in this choice. In some versions,
+    The program's operators may recompute larger boxes than `unequal`, and the versions differ in these boxes. In some versions,
     the remaining positions are sliced from the mutant. In other versions, the mutant's operators compute only the remaining
     positions. `kind` is the kind of correction.
     """

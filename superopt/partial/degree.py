@@ -100,7 +100,7 @@ class Bounds:
         raise Undecidable("a maximum of elements is not a polynomial in the inputs")
 
     def picked(self, value: Extremes, extent: Extent, body: Callable[[int], Extremes]) -> Extremes:
-        raise Undecidable("an element at a position that is read at run time is not a polynomial in the inputs")
+        raise Undecidable("an element whose position is read at run time is not a polynomial in the inputs")
 
     def entry(self, matrix: object, row: object, column: object) -> Extremes:
         raise Undecidable("an entry of a constant table is read at a position that depends on the output position")

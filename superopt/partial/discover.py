@@ -91,7 +91,9 @@ def discover_mutants(family: ProgramFamily, seed: int, *, drawn: int = MUTANT.di
 
 
 def mutant_operator_count(term: Term) -> int:
-    """Return the number of operators in the term that are computed at run time. Variables and constants are not counted."""
+    """Return the number of operators that are executed at run time to compute the term. Variables and constants are not
+    counted.
+    """
     return sum(not t.is_variable and not t.constant for t in subterms(term))
 
 
@@ -104,8 +106,8 @@ def program_summing_operators(term: Term) -> frozenset[str]:
 
 
 def mutant_kind(term: Term, counted: frozenset[str]) -> Kind:
-    """Return a key that groups similar mutants before they become rules: the names of the term's operators that are in
-    `counted`, each with flags that tell which attributes have default values.
+    """Return a key that groups similar mutants before they become rules. For each of the term's operators with a name in
+    `counted`, the key contains the name, and flags that tell which attributes have default values.
     """
     held = [t for t in subterms(term) if t.op in counted and not t.constant]
     return tuple(sorted((t.op, *itertools.chain.from_iterable(map(_plain(t), operator(t.op).parameters))) for t in held))
@@ -147,7 +149,7 @@ class _Bench:
         return list(itertools.islice(self._typical, count))
 
     def first(self, terms: Sequence[Term], draw: FamilyDraw, *, conditional: bool) -> GeneralisedMutant | None:
-        """Return the term in `terms` that equals the program under the fewest conditions on sizes, or None if no term equals
+        """Find the term in `terms` that equals the program under the fewest conditions on sizes. Return None if no term equals
         the program.
 
         `draw` assigns a number to each symbolic size. If a term differs from the program at some positions at these sizes, the
@@ -161,11 +163,11 @@ class _Bench:
         return min(found, key=lambda rule: len(rule.where), default=None)
 
     def _corrected(self, term: Term, draw: FamilyDraw, conditional: bool) -> GeneralisedMutant | None:
-        """Return the term, or the term times a correction factor, with the conditions under which it equals the program.
+        """Return a term, and the conditions under which this term equals the program.
 
-        The factor is used if the term differs from the program at the sizes `draw` (see
-        `superopt.partial.closed.rescale_mutant`). Return None if no conditions are confirmed, or if the term is wrong at every
-        position.
+        The returned term is `term`, or `term` times a correction factor. The factor is used if `term` differs from the program
+        at the sizes `draw` (see `superopt.partial.closed.rescale_mutant`). Return None if no conditions are confirmed, or if
+        the term is wrong at every position.
         """
         trial = self._tried(term, draw)
         if trial.holds:
@@ -191,7 +193,8 @@ class _Bench:
         return self._rounds[number]
 
     def _established(self, term: Term, conditional: bool) -> GeneralisedMutant | None:
-        """Return the term with the conditions under which it equals the program, or None if no conditions are confirmed.
+        """Return the term, and the conditions under which the term equals the program. Return None if no conditions are
+        confirmed.
 
         Conditions are confirmed by a round of tests at sizes that were not used to find the conditions.
         """

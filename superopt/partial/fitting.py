@@ -131,8 +131,8 @@ class Expressions:
 def reals(expressions: Expressions, column: Sequence[int | Fraction]) -> Iterator[Extent]:
     """Yield expressions whose values are the rational numbers in `column`, with fewer operations first.
 
-    `column` has one number for each choice of sizes. If the numbers are neither all equal, nor all integers, nor all
-    reciprocals of integers, nothing is yielded.
+    `column` has one number for each choice of sizes. Expressions are yielded only if all numbers are equal, if all numbers are
+    integers, or if all numbers are reciprocals of integers.
     """
     if all(n == column[0] for n in column):
         yield column[0]

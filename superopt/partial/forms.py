@@ -163,8 +163,8 @@ def convolutions(sample: Sample, x_shape: Sequence[int], y_shape: Sequence[int])
 
 
 def _groups(sample: Sample, channels: int, features: int) -> Iterator[int]:
-    """Yield the numbers of groups to try for a convolution: first the largest number above 1 for which each output channel
-    reads only data channels of its own group, if there is such a number, and then the number 1.
+    """Yield the numbers of groups to try for a convolution. The last number is 1. A number above 1 may come first: the largest
+    number for which each output channel reads only data channels of its own group.
     """
     common = math.gcd(channels, features)
     for group in (g for g in range(common, 1, -1) if common % g == 0):
@@ -175,7 +175,7 @@ def _groups(sample: Sample, channels: int, features: int) -> Iterator[int]:
 
 
 def _sliding(sample: Sample, axis: int, extent: int, wanted: int) -> WindowAxis | None:
-    """Return a window that slides along an axis and reads the positions in `sample`, or None if there is no such window.
+    """Find a window that slides along an axis and reads the positions in `sample`. Return None if there is no such window.
 
     `sample` holds the elements that a program reads at some output positions. The end of the axis is padded so that the output
     has the extent `wanted`.

@@ -1,10 +1,10 @@
-"""Generalise mutants found at several sizes to one term over symbolic sizes.
+"""Generalise the mutants of a program at several sizes to one term over symbolic sizes.
 
 A mutant is a term that equals a program at some output positions. A draw is a family's program at random numeric sizes
 (`superopt.partial.sizes`). Mutants of two draws have the same form if they were made by the same steps from the same operators
-and differ only in numbers. To generalise mutants of the same form, each number that differs is replaced by an expression over
-the extents and attributes of the program, or over the extents of the operator's operands. The result is a guess, which is
-tested at other sizes (`superopt.partial.discover`).
+and differ only in numbers. If a number differs between mutants of the same form, the number is replaced by an expression. The
+expression is over the extents and attributes of the program, or over the extents of the operator's operands. The result is a
+guess, which is tested at other sizes (`superopt.partial.discover`).
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ NUMERIC = ("extent", "extents", "real")
 
 
 def forms(draw: FamilyDraw, mutant: Mutant) -> Iterator[Form]:
-    """Yield keys by which mutants found at different sizes are grouped.
+    """Yield the mutant's keys. Mutants at different sizes are grouped if they have a common key.
 
     A mutant is a term that equals a program at some positions. A key consists of the mutant's operators and the steps that made
-    the mutant. In a key, each number in a step is either kept, or replaced by an extent or attribute of the program that has
-    the same value. Each combination of replacements gives one key.
+    the mutant. For each number in a step, a key contains the number itself, or the name of an extent or attribute of the
+    program with this value. Each combination of replacements gives one key.
     """
     if isinstance(mutant.term, tuple):
         return
@@ -102,7 +102,7 @@ class _Writer:
         self.done: dict[tuple[Term, ...], Term] = {}
 
     def written(self, terms: tuple[Term, ...]) -> Term:
-        """Return one term over symbolic sizes that becomes `terms[i]` at the numeric sizes of `terms[i]`, for every i.
+        """Return one term over symbolic sizes. At the numeric sizes of draw i, this term becomes `terms[i]`.
 
         Raises:
             _UnfitError: There is no such term.
@@ -204,7 +204,7 @@ def _finer(coarse: Sequence[Extent], axes: Sequence[Extent]) -> list[list[Extent
 
 
 def _divided(whole: Extent, by: Extent) -> Extent | None:
-    """Return the quotient if the division is exact for all values of the symbols, otherwise None."""
+    """If the division is exact for all values of the symbols, return the quotient. Otherwise, return None."""
     if isinstance(whole, int) and isinstance(by, int):
         return whole // by if whole % by == 0 else None
     quotient = floor_divide(whole, by)

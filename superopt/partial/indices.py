@@ -202,10 +202,10 @@ class SummationGuard:
     Attributes:
         sure: For each choice, whether the condition holds at every position of the box.
         possible: For each choice, whether the condition may hold at some position of the box.
-        causes: The comparisons in the condition that are undecided for some choices. Each comparison is a tuple (index,
-            equality, undecided). A comparison is undecided if it may be true at some positions of the box and false at other
-            positions. If `equality` is True, the index is compared with 0 by `==`, else by `>=`. `undecided` is a boolean array
-            that is True for each choice for which the comparison is undecided.
+        causes: Those comparisons of the condition whose outcome is undecided for some choices. Each comparison is a tuple
+            (index, equality, undecided). A comparison is undecided if it may be true at some positions of the box and false at
+            other positions. If `equality` is True, the index is compared with 0 by `==`, else by `>=`. The boolean array
+            `undecided` says for each choice whether the comparison is undecided.
     """
 
     __slots__ = ("causes", "possible", "sure")
@@ -312,7 +312,7 @@ def _cut(box: Box, causes: Sequence[tuple[Affine, bool, Array]]) -> list[Box]:
 
 
 def _changes(coefficient: int, equality: bool, offsets: Array) -> set[int]:
-    """Return each q at which the outcome of coefficient * q + offset >= 0 differs from the outcome at q - 1, for some offset.
+    """Return each q at which, for some offset, the outcome of coefficient * q + offset >= 0 differs from the outcome at q - 1.
 
     If `equality` is True, the comparison is coefficient * q + offset == 0.
     """

@@ -2,8 +2,8 @@
 
 A mutant is a term that equals a program at some positions. The output is divided into boxes. For each box, the values of both
 terms over prime fields are compared at a few positions. The comparison decides the whole box. The decision can be wrong only if
-a nonzero polynomial vanishes at random inputs. `log2_error` bounds the probability of this event. docs/partial.md explains why
-a few positions are enough.
+a nonzero polynomial vanishes at random inputs. `log2_error` bounds the probability of this event. The page docs/partial.md
+explains why a few positions are enough.
 """
 
 from __future__ import annotations
@@ -113,8 +113,8 @@ def _points(program: Term, tests: int, seed: int) -> Points:
 
 @dataclass(frozen=True)
 class _Part:
-    """A box in which the terms `program` and `mutant` read uniformly: each position read is an affine function of the output
-    position.
+    """A box in which the terms `program` and `mutant` read uniformly: each position that is read is an affine function of the
+    output position.
 
     See `superopt.partial.region.regions`.
 
@@ -232,7 +232,7 @@ def _reads(demand: Mapping[Term, Demand]) -> dict[Term, Family]:
 
 
 def _within(demand: Mapping[Term, Demand], outer: Box, inner: Box) -> dict[Term, Family]:
-    """Convert reads of variables that are relative to the box `outer` to reads that are relative to `inner`, a box in `outer`.
+    """Convert reads relative to the box `outer` to reads relative to `inner`, a box in `outer`.
 
     A read is an affine function that gives the position of the element that is read. Its argument is an output position in the
     box, relative to the box's first position and in units of the box's steps.
@@ -258,8 +258,7 @@ def _mixed(box: Box, programs: Sequence[Mapping[Term, Family]]) -> tuple[tuple[i
 
     A read is the access to an element of a variable. The position that is read is an affine function of the output position. An
     axis of the box is mixed if the functions of two reads of one variable have different coefficients for the axis. An output
-    position is free if, at this position, any two reads of one variable whose functions have different linear parts access
-    different elements.
+    position is free if, at this position, no element is accessed by two reads whose functions have different linear parts.
     """
     together: dict[Term, Family] = {}
     for demand in programs:
@@ -311,7 +310,7 @@ def _meet(
 
 
 def glance(program: Term, mutant: Term, *, seed: int = 0) -> Fraction:
-    """Evaluate both terms at a few output positions on one random input, and return the share of positions where they are
+    """Evaluate both terms at a few output positions on one random input, and return the share of positions where the terms are
     equal.
 
     The positions are the corners and the middle of the output. This quick test filters out mutants before `judge`.

@@ -196,7 +196,7 @@ class Layout:
         return digits.regrouped(x)
 
     def undone(self, y: Term) -> Term:
-        """Return the tensor `y`, which has this layout, in the original layout. Added zeros are cut off."""
+        """Convert the tensor `y` from this layout to the original layout. Added zeros are cut off."""
         digits = Digits(y.sizes)
         for step, shape in reversed([*zip(self.steps, self.shapes(), strict=False)]):
             if isinstance(step, Grow):
@@ -291,7 +291,7 @@ class Digits:
 
 
 def _together(order: Sequence[int], wanted: Sequence[int]) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
-    """Return both orders of digits (factors of axes), with digits that are adjacent in both orders merged into one item."""
+    """Merge digits (factors of axes) that are adjacent in both orders, and return both orders of the merged digits."""
     follows = dict(itertools.pairwise(wanted))
     runs: list[tuple[int, ...]] = []
     for digit in order:

@@ -71,8 +71,8 @@ def _growths(x: Sequence[int]) -> Iterator[Step]:
 
 
 def _pairs(ones: Sequence[Step]) -> Iterator[tuple[Step, Step]]:
-    """Yield pairs of similar layout steps: moves of a factor from two different axes into the same axis, or paddings of two
-    axes to multiples of the same number.
+    """Yield pairs of similar layout steps. In some pairs, the steps move factors of two different axes into one axis. In the
+    other pairs, the steps pad two axes to multiples of one number.
     """
     for first, second in itertools.combinations(ones, 2):
         if isinstance(first, Fold) and isinstance(second, Fold):

@@ -104,7 +104,7 @@ class Recognized:
         return self.source.cut(self.after.undone(result))
 
     def solved(self) -> tuple[Term, ...] | None:
-        """Return the program's outputs, computed by the operator, or None if no weight is found.
+        """Compute the program's outputs with the operator. Return None if no weight is found.
 
         The weight is computed from the program's reads at one or two output positions. Along the output axes `Form.own`,
         different positions use different elements of the weight, so reads at all positions along these axes are used.
@@ -203,7 +203,7 @@ def _forms(sample: Sample, before: Layout, after: Layout, plain: bool, most: flo
 
 
 def splits(source: StackedSource, most: float) -> Iterator[SplitOperator]:
-    """Yield versions of the operator in `source` that are split into several operators along an output axis. Each of these
+    """Split the operator in `source` into several operators along an output axis, and yield the versions. Each of these
     operators must need only a part of the data.
 
     No operator of a split may need more than `most` arithmetic operations.
@@ -256,7 +256,8 @@ def mutants(
 
     Args:
         program: The program.
-        cost: A function that returns the cost of a program. By default, the arithmetic and memory traffic of its operators.
+        cost: A function that returns the cost of a program. The default counts the arithmetic and the memory traffic of the
+            program's operators.
         depth: The largest number of layout steps (moves of an axis or of a factor of an axis) in one change of layout.
         rules: Rules that are also applied where their conditions do not hold.
     """
@@ -275,7 +276,7 @@ def sketches(
     depth: int = MUTANT.max_layout_depth,
     rules: Sequence[Rule] = (),
 ) -> list[Sketch]:
-    """Return the mutants of the program before their weights are computed, cheapest first.
+    """Return the mutants of the program, cheapest first. The weights of the mutants are not computed yet.
 
     A mutant is a term that equals the program at some positions. The arguments are those of `mutants`. Each cost is the cost of
     the term with variables in place of the weights.
@@ -297,7 +298,7 @@ def _every_draft(outputs: tuple[Term, ...], depth: int, rules: Sequence[Rule]) -
 
 
 def _drafts(here: Place, depth: int) -> Iterator[MutantProposal]:
-    """Yield proposals for terms that equal the operators of the place `here` at some positions. The weights of the terms are
+    """Yield proposals: terms that may equal the operators of the place `here` at some positions. The weights of the terms are
     not computed yet.
     """
     most = MUTANT.max_arithmetic_factor * here.flops

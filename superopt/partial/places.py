@@ -1,4 +1,4 @@
-"""Choose the operators of a program that a mutant replaces: one operator, or several independent operators of one kind.
+"""Choose the operators that a mutant replaces in a program: one operator, or several independent operators with one name.
 
 A mutant is a term that equals a program at some output positions.
 """
@@ -30,7 +30,7 @@ class Place:
     Attributes:
         group: The operators, as terms of the program.
         cuts: Each operator with its operands replaced by variables.
-        of: The term that each of these variables replaces.
+        of: A mapping from each of these variables to the term that the variable replaces.
     """
 
     group: tuple[Term, ...]
@@ -58,8 +58,8 @@ class Place:
             yield single_source(cut, data, tuple(a for a in cut.args if a is not data))
 
     def copied(self, source: StackedSource) -> Iterator[StackedSource]:
-        """Yield versions of the program `source` with several copies of its data concatenated along the channel axis. Each copy
-        is used for a part of the output's channels.
+        """Yield versions of the program `source` that read several copies of its data. The copies are concatenated along the
+        channel axis. Each copy is used for a part of the output's channels.
         """
         if source.x.rank == len(source.shape) == 4:
             several = [copies(source, times, 1, 1) for times in MUTANT.copy_counts]
@@ -79,7 +79,7 @@ class Place:
                 yield stack_sources(ones, -axis, -axis, shared=False, level=True)
 
     def uncut(self) -> Place:
-        """Return the same operators with the program's own terms as operands instead of variables."""
+        """Return a place with these operators, in which the operands are the program's own terms instead of variables."""
         return Place(self.group, self.group, {})
 
     def put(self, outputs: Sequence[Term], replacements: Sequence[Term]) -> tuple[Term, ...]:
@@ -98,8 +98,8 @@ def _data(cut: Term) -> Term:
 
 
 def operator_places(outputs: Sequence[Term]) -> Iterator[Place]:
-    """Yield every operator that sums products of its operands: first each operator individually, then groups of operators of
-    one kind.
+    """Yield every operator that sums products of its operands: first each operator individually, then groups of operators with
+    one name.
     """
     live = [t for t in subterms(*outputs) if not t.constant and _sums(t)]
     for term in live:
@@ -109,8 +109,8 @@ def operator_places(outputs: Sequence[Term]) -> Iterator[Place]:
 
 
 def _kinds(live: Sequence[Term]) -> Iterator[tuple[Term, ...]]:
-    """Yield groups of operators of one kind at the same depth of the program. No operator of a group depends on another
-    operator of the group.
+    """Yield groups of operators. The operators of a group have one name, one rank and one depth in the program, and they do not
+    depend on each other.
     """
     levels: dict[Term, int] = {}
     for term in subterms(*live):
@@ -127,7 +127,7 @@ def _kinds(live: Sequence[Term]) -> Iterator[tuple[Term, ...]]:
 
 
 def _sums(term: Term) -> bool:
-    """Return whether the root operator is a polynomial in its operands that sums several products. For a scalar result, return
+    """Return whether the root operator sums several products, and is a polynomial in its operands. For a scalar result, return
     False.
     """
     if term.is_variable or not term.rank or any(NONE in monomial for monomial in degrees(term)):
@@ -141,9 +141,7 @@ def _sums(term: Term) -> bool:
 
 
 def place(group: tuple[Term, ...]) -> Place:
-    """Return these operators as a `Place`. In the operators in `Place.cuts`, each operand that is not a variable is replaced by
-    a variable.
-    """
+    """Return these operators as a `Place`. In `Place.cuts`, a variable replaces each operand that is not a variable."""
     of: dict[Term, Term] = {}
     cuts: list[Term] = []
     for term in group:

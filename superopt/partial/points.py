@@ -76,14 +76,14 @@ class Points:
         return draw_residues(f"{term.name}{term.sizes}", flat, self.seed, self.domain.moduli)
 
     def _computed(self, term: Term, flat: Array) -> Iterator[tuple[Array, Array]]:
-        """Yield arrays of row-major positions, each with the term's values at these positions. The positions include all of
+        """Yield pairs: an array of row-major positions, and the term's values at these positions. The positions include all of
         `flat`.
         """
         yield from self._in_pieces(term, _product(flat, term.sizes) if term.rank else ())
 
     def _in_pieces(self, term: Term, grids: tuple[Array, ...]) -> Iterator[tuple[Array, Array]]:
-        """Yield arrays of row-major positions, each with the term's values at these positions. `grids` has one index array per
-        axis, and the arrays are broadcast.
+        """Yield pairs: an array of row-major positions, and the term's values at these positions. `grids` has one index array
+        per axis, and the arrays are broadcast.
 
         If the values need too much memory, the positions are divided in halves.
         """

@@ -29,8 +29,8 @@ Demand: TypeAlias = "dict[Linear, Offsets]"
 
 @functools.lru_cache(maxsize=4096)
 def expand_program_composites(term: Term) -> Term:
-    """Return the term with composite operators replaced by their definitions as terms, down to operators defined in index
-    notation.
+    """Replace composite operators in the term by their definitions, until all operators are defined in index notation. Return
+    the new term.
 
     Raises:
         Undecidable: An operator in the term cannot be expanded at these sizes.
@@ -60,7 +60,7 @@ class Item:
     position: tuple[Affine | int, ...] = ()
 
     def where(self, guard: SummationGuard) -> Item:
-        """Return the item with its condition replaced by the conjunction of this condition and `guard`."""
+        """Return the item with the additional condition `guard`."""
         return self if guard is ALWAYS else Item(self.guard & guard, self.operand, self.position)
 
 
@@ -88,8 +88,7 @@ class Parts:
 
 
 class Reading:
-    """The interpretation of index notation that finds the elements of the operands that are read to compute a box of the
-    result.
+    """The interpretation of index notation that finds which elements of the operands are read to compute a box of the result.
 
     An index is an affine function of the position in the box (`Affine`), and a value is the set of the elements on which it
     depends (`Parts`). An operator's definition is interpreted at many result positions at once: at all combinations of several
@@ -151,7 +150,7 @@ class Reading:
         raise Undecidable("a maximum of elements is not a polynomial in the inputs")
 
     def picked(self, value: Parts, extent: Extent, body: Callable[[Affine], Parts]) -> Parts:
-        raise Undecidable("an element at a position that is read at run time is not a polynomial in the inputs")
+        raise Undecidable("an element whose position is read at run time is not a polynomial in the inputs")
 
     def entry(self, matrix: object, row: object, column: object) -> Parts:
         raise Undecidable("an entry of a constant table is read at a position that depends on the output position")
@@ -161,7 +160,7 @@ class Reading:
 
 
 def read_demands(root: Term, box: Box) -> Mapping[Term, Demand]:
-    """Return a mapping from each subterm of `root` to the positions at which the subterm is read to compute the box of the
+    """Return a mapping from the subterms of `root` to positions. A subterm is read at these positions to compute the box of the
     output.
 
     The composite operators in `root` must be expanded (see `expand_program_composites`). The positions of a subterm are given
@@ -184,7 +183,8 @@ def read_demands(root: Term, box: Box) -> Mapping[Term, Demand]:
 
 
 def _read(term: Term, linear: Linear, offsets: Offsets, box: Box, found: Mapping[Term, Demand]) -> None:
-    """Add to `found` the reads of the term's operands that are needed to compute the term at the given positions.
+    """Find which elements of the term's operands are read to compute the term at the given positions, and add these reads to
+    `found`.
 
     The given positions have the index `dot(linear[a], q) + offset` along each axis a of the term, for every vector q of a
     position in the box and every offset in `offsets[a]`.

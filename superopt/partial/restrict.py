@@ -60,8 +60,8 @@ def restrict_program(program: Term, box: Box) -> Term:
 
 @functools.lru_cache(maxsize=1 << 12)
 def _along(term: Term, axis: int, run: Run) -> tuple[Term, Run]:
-    """Return a part of the term that contains all positions of `run` along the axis, and the positions of `run` within this
-    part.
+    """Return a part of the term, and the positions of `run` within this part. Along the axis, the part contains all positions
+    of `run`.
 
     A run is an arithmetic progression of positions. The term's own operator computes the part. If no attributes are found with
     which the operator computes a smaller part, the part is the whole term.
@@ -92,10 +92,10 @@ def _enclosing(run: Run, extent: int) -> Iterator[Run]:
 
 
 def _part(term: Term, axis: int, run: Run) -> Term | None:
-    """Return the part of the term at the positions of `run` along the axis, computed by the term's operator from parts of the
-    operands.
+    """Return the part of the term at the positions of `run` along the axis. The term's operator computes this part from parts
+    of the operands.
 
-    Return None if no attributes that compute this part are found, or if the operator is not a polynomial.
+    Return None if the operator is not a polynomial, or if no suitable attributes are found.
     """
     box = full_box(term.sizes).along(axis + term.rank, run)
     operands = [variable(f"operand{place}", arg.shape, constant=arg.constant) for place, arg in enumerate(term.args)]
@@ -118,8 +118,8 @@ def _part(term: Term, axis: int, run: Run) -> Term | None:
 
 
 def _needed(alone: Term, operands: Sequence[Term], box: Box) -> dict[int, Box] | None:
-    """Return a mapping from the index of each operand that is read to the box of the operand's positions that are needed. The
-    needed positions are those that the operator reads to compute the part `box` of its result.
+    """Return a mapping from the indices of operands to boxes. The box of an operand contains the positions that the operator
+    reads to compute the part `box` of its result. Operands that are not read are left out.
 
     If `box` and the whole result need the same positions along an axis of an operand, the operand's box spans the whole axis.
     Return None if the operator is not a polynomial.

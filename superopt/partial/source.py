@@ -101,8 +101,8 @@ class StackedSource:
         return Sample(y, tuple(arrays[:-1]), arrays[-1], factor, seen)
 
     def _read(self, member: Member, y: Coordinates) -> list[Array]:
-        """Return a list of arrays that describe the products that are summed at positions `y` of the stacked output. All
-        positions are in the member's output.
+        """Describe the products whose sum is the stacked output at the positions `y`. Return a list of arrays. All positions
+        are in the member's output.
 
         The first arrays of the list are the coordinates of the data elements in the stacked data. The last three arrays are the
         attributes `of`, `factor` and `seen` of a `Sample`: the weight elements, the numbers and the flags.
@@ -187,7 +187,7 @@ def single_source(program: Term, data: Term, weights: tuple[Term, ...]) -> Stack
 
 
 def copies(source: StackedSource, times: int, of_x: int, of_y: int) -> StackedSource | None:
-    """Return the program `source` with `times` copies of its data concatenated along the axis `of_x`.
+    """Return a version of the program `source` that reads `times` copies of its data, concatenated along the axis `of_x`.
 
     The output is divided into equal parts along the axis `of_y`, and each part is computed from its own copy of the data.
     Return None if the extent of this axis is not a multiple of the number `times`.
@@ -245,8 +245,8 @@ def part(source: StackedSource, of_y: int, start: int, stop: int) -> StackedSour
 
 
 def stack_sources(sources: Sequence[StackedSource], of_x: int, of_y: int, *, shared: bool, level: bool) -> StackedSource:
-    """Return one source for several sources, with their data and outputs concatenated. Each of the given sources has a single
-    program.
+    """Concatenate the data and the outputs of several sources, and return the combined source. Each of the given sources has a
+    single program.
 
     Axes are counted from the end: -1 is the last axis. The axis -(rank + 1) means a new axis in front.
 

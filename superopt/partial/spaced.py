@@ -26,8 +26,8 @@ from superopt.policy import MUTANT
 
 
 def padded_mutants(program: Term, mutant: Term, judgement: Judgement, *, seed: int = 0) -> Iterator[Term]:
-    """Yield versions of the term `mutant` on padded inputs that equal the program at sampled positions. The versions have the
-    program's shape.
+    """Yield versions of the term `mutant` on padded inputs. Each version has the program's shape, and equals the program at
+    sampled positions.
 
     `judgement` says at which positions the mutant is wrong. A non-constant input is padded along an axis if, to compute some of
     the wrong positions, the program reads past the border of this axis. For each of these inputs and axes, versions with few
@@ -47,8 +47,8 @@ def padded_mutants(program: Term, mutant: Term, judgement: Judgement, *, seed: i
 
 
 def _clipped(program: Term, x: Term, judgement: Judgement) -> list[int]:
-    """Return the axes of `x` along which the program reads past the border, at a position where `judgement` says that the
-    program and the mutant differ.
+    """Return the axes of `x` along which the program reads past the border to compute a wrong position. At a wrong position,
+    `judgement` says that the program and the mutant differ.
 
     At such a position, the program reads a shorter range of `x` than at other positions.
     """
@@ -58,13 +58,14 @@ def _clipped(program: Term, x: Term, judgement: Judgement) -> list[int]:
 
 
 def _read(program: Term, x: Term, position: Sequence[int]) -> tuple[int, ...]:
-    """Return the length of the range that the program reads along each axis of `x` to compute one output position."""
+    """Return, for each axis of `x`, the length of the range that the program reads to compute one output position."""
     halo = variable_halos(program, Box(tuple(Run(p, 1) for p in position))).get(x)
     return tuple(run.last - run.start + 1 for run in halo.runs) if halo else (0,) * x.rank
 
 
 def _padded(mutant: Term, x: Term, axis: int) -> Iterator[Term]:
-    """Yield versions of the term `mutant` with the input `x` padded along the axis, cut to the mutant's shape.
+    """Yield versions of the term `mutant` in which the input `x` is padded along the axis. Each version is cut to the mutant's
+    shape.
 
     Versions with few added zeros come first.
     """
@@ -80,8 +81,8 @@ def _padded(mutant: Term, x: Term, axis: int) -> Iterator[Term]:
 
 
 def _cuts(term: Term, sizes: Sequence[int]) -> Iterator[Term]:
-    """Yield the term itself if it has these sizes. Otherwise, yield every slice along a single axis such that the slice has
-    these sizes.
+    """Yield the term itself if it has these sizes. Otherwise, yield every tensor of these sizes that is a slice of the term
+    along a single axis.
     """
     differs = [a for a, (n, m) in enumerate(zip(term.sizes, sizes, strict=False)) if n != m]
     if term.sizes == tuple(sizes):

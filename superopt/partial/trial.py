@@ -31,8 +31,8 @@ class Trial:
 
 
 def instance(pattern: Pattern, program: Term) -> Term | None:
-    """Return the term that the pattern rewrites the program into, with reciprocals of variable-free terms replaced by
-    constants.
+    """Apply the pattern to the program, and return the new term. In this term, constants replace reciprocals of variable-free
+    terms.
 
     Return None if the pattern does not match or a tensor in the result would be empty.
 

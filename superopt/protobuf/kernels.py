@@ -16,7 +16,7 @@ def without_kernels(model: ModelProto) -> ModelProto:
     """Return the model with each call of a kernel replaced by the nodes of the called function.
 
     A model without such calls is returned unchanged. A value in a function has the name that the value had in the graph.
-    Weights that only kernels read are left out.
+    If only kernels read a weight, this weight is left out.
     """
     functions = {(f.domain, f.name): f for f in model.functions if is_kernel_domain(f.domain)}
     if not functions:

@@ -18,7 +18,7 @@ def is_unnamed(name: str) -> bool:
 
 
 def dimension_key(port: str, axis: int, name: str) -> str:
-    """Return the name of an input's dynamic dimension, or a key such as `x[0]` in place of a placeholder name.
+    """Return the name of an input's dynamic dimension. If the name is a placeholder, return a key such as `x[0]` instead.
 
     The key consists of the input and the axis. The result identifies the dimension in mappings of sizes.
     """

@@ -98,8 +98,8 @@ def rename_values(node: NodeText, titles: Mapping[str, str]) -> NodeText:
 def shorten_reshape_chains(nodes: Iterable[NodeText], shapes: Mapping[str, Shape], outputs: Container[str]) -> list[NodeText]:
     """Shorten chains of Reshape nodes: let each Reshape of a chain read the input of the chain's first Reshape.
 
-    Results do not change, because only the last Reshape of a chain determines the shape. A Reshape to the shape that its input
-    already has is left out, unless the Reshape computes one of the values in `outputs`.
+    Results do not change, because only the last Reshape of a chain determines the shape. If the input of a Reshape already has
+    the target shape, the Reshape is left out, unless it computes one of the values in `outputs`.
     """
     source: dict[str, str] = {}
     same: dict[str, str] = {}

@@ -64,7 +64,7 @@ class _Mapped:
         """Rearrange a constant and return it. The given constant broadcasts against the value, and the result broadcasts
         against the input.
 
-        The result is None if the constant cannot be rearranged in this way.
+        The result is None if no rearrangement of the constant broadcasts against the input.
         """
         if self.axes is None:
             return constant.reshape(()) if constant.size == 1 else None
@@ -120,11 +120,11 @@ def normalizations(model: ModelProto) -> dict[str, Normalization]:
 
 
 def boundary_values(model: ModelProto, signed: Collection[str]) -> dict[str, tuple[Array, ...]]:
-    """Find constants with which the model compares scaled inputs, and return the values of each input that reach a constant.
+    """Return the boundary values of each input.
 
-    At such a value, an operand that is computed from the input exactly equals the constant. The operand may be computed by
-    moving elements and multiplying them by powers of 2. Operands with other factors are left out, because their products are
-    rounded and may never equal the constant.
+    At a boundary value, an operand that is computed from the input exactly equals a constant of the model. The operand may be
+    computed by moving elements and multiplying them by powers of 2. Operands with other factors are left out, because their
+    products are rounded and may never equal a constant.
 
     Args:
         model: The model.
@@ -184,7 +184,7 @@ def _readers(model: ModelProto, stored: _Constants) -> Iterator[tuple[NodeProto,
 
 
 def _after(node: NodeProto, of: _Mapped, *, first: bool, stored: _Constants) -> _Mapped | None:
-    """Return the node's result as a mapped input (see `_Mapped`), or None if the result is not a mapped input.
+    """Return the node's result as a mapped input (see `_Mapped`). If the result is not a mapped input, return None.
 
     The parameter `of` is the mapped input that the node reads. `first` is True if this input is the node's first operand.
     """

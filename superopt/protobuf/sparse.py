@@ -51,7 +51,7 @@ def sparse_tensors(model: ModelProto) -> Iterator[SparseTensorProto]:
 
 
 def _sparse_values(model: ModelProto) -> Iterator[AttributeProto]:
-    """Yield the attributes of Constant nodes that hold a sparse tensor, in graphs at any depth and in functions."""
+    """Yield each attribute that holds the sparse tensor of a Constant node, in graphs at any depth and in functions."""
     functions = (function.node for function in model.functions)
     nodes: Iterable[NodeProto] = chain.from_iterable(chain((graph.node for graph in all_graphs(model)), functions))
     for node in nodes:
@@ -77,7 +77,7 @@ def dense_tensor(sparse: SparseTensorProto) -> TensorProto:
 
 
 def positions(sparse: SparseTensorProto) -> Array:
-    """Return the positions that the sparse tensor's elements have in the flattened dense tensor.
+    """Return the positions of the sparse tensor's elements in the flattened dense tensor.
 
     The indices of a sparse tensor have one of two forms. Indices of shape [n] are positions in the flattened tensor. Indices of
     shape [n, rank] are coordinates, from which positions are computed.

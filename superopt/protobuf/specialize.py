@@ -95,7 +95,7 @@ def fix_inputs(model: ir.Model, values: Mapping[str, Array], sizes: Mapping[str,
         sizes: The size of each fixed dimension. The keys are described in `Specialization`.
 
     Raises:
-        ValueError: The model has no such input, or no output to which the test of the values can be added.
+        ValueError: The model lacks one of the inputs, or has no output to which the test of the values can be added.
     """
     if not (values or sizes):
         return model
@@ -211,9 +211,9 @@ def if_nodes(model: ir.Model) -> list[ir.Node]:
 
 
 def inline_branches(model: ir.Model, taken: Sequence[bool | None]) -> ir.Model:
-    """Return a copy of the model in which the nodes of one branch replace each If whose condition the caller knows.
+    """Return a copy of the model in which the nodes of one branch replace each If with a known condition.
 
-    Nodes and weights that are no longer used are removed.
+    Unused nodes and weights are then removed.
 
     Args:
         model: The model.

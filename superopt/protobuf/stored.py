@@ -39,8 +39,8 @@ Loadable: TypeAlias = "str | os.PathLike[str] | bytes | ModelProto | StoredModel
 def stored_bytes(model: Loadable) -> int:
     """Return the size of the model in bytes, including its external data.
 
-    For a `StoredModel`, only the parts of the data files that the model's tensors use are counted, because other models may
-    share these files.
+    For a `StoredModel`, the count covers only the bytes of the data files that belong to the model's tensors, because other
+    models may share these files.
     """
     if isinstance(model, ModelProto):
         return int(model.ByteSize())
@@ -58,8 +58,7 @@ def _mapped(model: ModelProto, folder: Path) -> int:
 
 
 def _entries(model: ModelProto) -> Iterator[dict[str, str]]:
-    """Yield, for each initializer with external data, a mapping with the entries that describe it (location, offset, length
-    ...).
+    """For each initializer with external data, yield a mapping with its data entries (location, offset, length).
 
     Initializers of nested graphs are included. An initializer is left out if it has no location, or if the location is not
     UTF-8 text (protobuf then returns bytes). `load` rejects models with such initializers.
@@ -163,7 +162,7 @@ def _digest(file: Path, *_stamped: int) -> bytes:
 
 
 def data_files(path: Path) -> list[Path]:
-    """Return the files of external data of the model at `path`, or an empty list if there is no readable model."""
+    """Return the files of external data of the model at `path`. If there is no readable model, return an empty list."""
     try:
         return _external(parse_model(path, external=False), path.parent) if path.is_file() else []
     except (SuperoptError, OSError, ValueError):

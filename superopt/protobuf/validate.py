@@ -2,7 +2,7 @@
 
 In a model that passes the checks, all text can be decoded, and the data of each tensor has the length that the tensor's shape
 requires. Each value is defined once. Each value that a graph reads or returns is defined in this graph or in an enclosing
-graph. The checks do not cover whether operators exist and types agree, because ONNX Runtime checks this.
+graph. The checks do not cover operators and types, because ONNX Runtime checks whether operators exist and types agree.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def require_well_formed(model: ModelProto, label: str) -> None:
     """Check that the parts of a ModelProto fit together.
 
     Raises:
-        InvalidModelError: The parts do not fit together. The message contains `label`, which names the model, and the fault.
+        InvalidModelError: The parts do not fit together. The message contains the fault and `label`, the name of the model.
     """
     fault = _fault(model)
     if fault is not None:

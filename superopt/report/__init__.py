@@ -5,7 +5,7 @@ The package imports only `superopt.model.coverage`, `superopt.model.node_graphs`
 
     `optimization`: the report of `superopt.optimize` as a dataclass. `superopt.flows.report_fields` fills the fields.
     `optimization_summary`: the report of `superopt.optimize` in a terminal: the verdict, a summary with reasons, and tables.
-    `statements`: sentences about a result that the terminal and the page share: changes, errors, proofs, arithmetic.
+    `statements`: sentences about a result, for the terminal and the page: changes, errors, proofs, arithmetic.
     `search_plan`: the plan of a search, for `superopt optimize --dry-run`.
     `comparison`: the report of `superopt.compare`.
     `inspection`: the report of `superopt inspect`.

@@ -26,8 +26,8 @@ class OutputDifference:
         largest: The largest distance between two elements that are finite in both models. For an output without
             floating-point numbers, the value is 0.
         relative: The largest such distance, divided by the largest magnitude of the first model's output on the same input.
-        different: The share of elements that are not equal. Floating-point elements that are finite in both models do not count
-            as different, and neither do elements that are NaN in both models.
+        different: The share of elements that are not equal. Two floating-point elements count as equal if both are finite or
+            both are NaN.
     """
 
     name: str

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True)
 class NodeSummary:
-    """A node: its operator, the names of its inputs and outputs, and the path to the control flow body that contains it.
+    """A node: its operator, the names of its inputs and outputs, and the path to the control flow body that contains the node.
 
     The path is an empty text for a node of the top graph.
     """
@@ -39,7 +39,9 @@ class WeightSummary:
 
 @dataclass(frozen=True)
 class ModelDifference:
-    """The difference of two models. Nodes are paired by the names of their first outputs, and initializers by their names.
+    """The difference of two models.
+
+    Nodes are paired by the names of their first outputs. Initializers are paired by their names.
 
     Attributes:
         first: The name of the first model.
@@ -52,8 +54,8 @@ class ModelDifference:
         added: The nodes that only the second model has.
         operators: The number of nodes in each model, by operator.
         weights_kept: The number of initializers with the same elements in both models.
-        weights_changed: The initializers of the second model that differ in elements or shape from the initializer of the same
-            name in the first model.
+        weights_changed: The initializers of the second model that have the name of an initializer of the first model, but
+            different elements or a different shape.
         weights_removed: The initializers that only the first model has.
         weights_added: The initializers that only the second model has.
         weight_bytes: The bytes of all tensors of each model.

@@ -40,16 +40,18 @@ class Inspection:
         domains: A mapping from each domain of nonstandard operators to the version of the domain.
         nodes: The number of nodes in the file, including bodies of control flow.
         operators: The number of nodes in the file by operator.
-        analyzed: The number of nodes after functions were inlined and constants folded. The islands consist of these nodes.
+        analyzed: The number of nodes after function calls were inlined and constants were folded. The islands consist of these
+            nodes.
         helpers: The number of analyzed nodes that need no island, because these nodes compute constants, shapes or positions.
         islands: The islands, in the order of the model.
         uncovered: The analyzed nodes that no search can rewrite, by operator and reason.
-        sizes: For each dynamic dimension, the size at which the model is measured if no size is given.
+        sizes: For each dynamic dimension, the default size for measurements of the model.
         assumptions: The statements about dynamic dimensions on which rewrites rely.
         weights: The bytes of the weights by element type.
         types: The number of node results of each floating-point type.
-        provenance: The entries of the model's metadata that superopt wrote, if superopt rewrote the model.
-        seconds: The time of all nodes in a run on one thread, 0 if no run succeeded, or None if the time was not measured.
+        provenance: The entries that superopt wrote to the model's metadata, if superopt rewrote the model.
+        seconds: The time of all nodes in a run on one thread, in seconds. The value is 0 if no run succeeded, and None if the
+            time was not measured.
         problem: The reason why the model cannot be analyzed, or an empty text. If the model cannot be analyzed, `islands` is
             empty.
     """

@@ -16,7 +16,7 @@ def duration(seconds: float) -> str:
 
 
 def date(seconds: float) -> str:
-    """Return the local date, hour and minute, such as `2025-03-09 14:05`, of a time in seconds since 1970."""
+    """Return the local date and time of day, such as `2025-03-09 14:05`. The argument is the time in seconds since 1970."""
     return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M")
 
 

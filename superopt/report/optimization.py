@@ -20,8 +20,8 @@ class AppliedRule:
     `stored` says whether the rule is a stored rule, which has a proof. There are two kinds of rules that are not stored.
     Rules of one kind replace a term by an operator that computes the same values. Rules of the other kind replace an operator
     by a corrected mutant. (A mutant equals an operator at some output positions.) `times` is the number of applications of the
-    rule. `gain` is the sum of the seconds that these applications save in a run of the model, according to the cost model. An
-    application that only prepares another application may have a negative gain.
+    rule. `gain` is the predicted saving of these applications in seconds per run of the model. An application that only
+    prepares another application may have a negative gain.
     """
 
     name: str
@@ -74,8 +74,9 @@ class KernelUse:
     """The kernels of an optimized model.
 
     `islands` is the number of nodes that call kernels, and `nodes` is the number of nodes that these calls replace.
-    `compile_seconds` is the time that the compiler took. `low` and `high` are the bounds of the 95 % interval of the speedup
-    over the same model without the library. `without` is the speedup of the model without the library over the original.
+    `compile_seconds` is the time that the compiler took. `low` and `high` are the bounds of the 95 % interval of a speedup.
+    This speedup compares the model with the library and the same model without the library. `without` is the speedup of the
+    model without the library over the original.
     """
 
     islands: int
@@ -150,12 +151,12 @@ class Prediction:
         provider: The execution provider on the device.
         threads: The number of threads on the device.
         versions: The software versions for which the profile is valid.
-        original: The predicted time of the original. This time and all figures below are None if no candidate's time was
-            predicted.
+        original: The predicted time of the original. If no candidate's time was predicted, this time and all figures below are
+            None.
         optimized: The predicted time of the optimized model.
         speedup: The ratio of the two times.
         doubt: The number of seconds by which the saved time may be smaller than predicted, because of errors of the profile.
-        known: The share of the predicted time that belongs to nodes that were measured on the device.
+        known: The share that measured nodes have in the predicted time. A measured node was timed on the device.
     """
 
     note: str
@@ -203,14 +204,14 @@ class Report:
         accepted: Whether the rewritten model is returned.
         reason: The reason why the rewritten model was accepted or rejected.
         nodes: The number of nodes of the original.
-        nodes_in_islands: The number of nodes of the original in islands (the regions that the search can rewrite).
+        nodes_in_islands: The number of the original's nodes that are in islands (the regions that the search can rewrite).
         islands: The number of islands.
         nodes_after: The number of nodes of the rewritten model.
         rules: The rules that were applied.
         segments: The results for the segments (parts of islands) that were searched.
         timing: The comparison of candidate and original, or None if no candidate was compared. If the models were compared at
             several sizes of dynamic dimensions, `timing` is the comparison with the smallest gain.
-        one_thread: The comparison in sessions of one thread, at the sizes with the smallest gain, or None if sessions have one
+        one_thread: The comparison in sessions of one thread, at the sizes with the smallest gain. None if sessions have one
             thread anyway.
         rounding: The result of the numerical check, or None if no candidate was checked. Candidates that are not faster are not
             checked.
@@ -220,12 +221,13 @@ class Report:
         seed: The random seed.
         stopped: The reason why the search ended.
         shapes: The timing at each of the requested sizes of the dynamic dimensions.
-        tuning: The session settings that were found, if tuning was requested.
+        tuning: The session settings that tuning found, or None if tuning was not requested.
         prediction: The predicted times, if the model was optimized for a device that is not present. In that case, `timing` is
             None.
         forgone: The seconds per run that ONNX Runtime's contrib operators would save, or 0 if contrib operators were allowed.
         failed: The reason why no candidate passed the numerical check, or an empty text.
-        windows_left: The number of windows (parts of long islands) that could not be searched and stay unchanged, by reason.
+        windows_left: The number of windows (parts of long islands) that stay unchanged because they could not be searched, by
+            reason.
         arithmetic: The ways in which the rewrites may change floating-point results.
         assumptions: The statements about dynamic dimensions on which the rewrites rely.
         fixed: The fixed values of inputs and fixed sizes of dimensions, as text. The rewritten model is right only for these
@@ -239,11 +241,13 @@ class Report:
             rewritten, and on the improvements that were refused.
         operators: The share of the run time of each operator of the original, if the nodes of the model were timed.
         refused: The number of improvements that were found but not used, by reason.
-        rewrites_tried: The number of tried rewrites. A rewrite of a part of the model is tried if its run time is estimated.
+        rewrites_tried: The number of tried rewrites. A rewrite of a part of the model counts as tried if the run time of the
+            rewritten part is estimated.
         candidates_measured: The number of measured candidates. A candidate is a rewritten part of the model.
-        progress: The improvements of the search. Each improvement is a pair: its time, in seconds since the start of the
-            search, and the seconds per run that the improved result saves according to the cost model. The saving decreases if
-            a measurement of the whole model shows a smaller saving.
+        progress: The improvements of the search. Each improvement is a pair of numbers. The first number is the time of the
+            improvement, in seconds since the start of the search. The second number is the saving of the improved result in
+            seconds per run, according to the cost model. The saving decreases if a measurement of the whole model shows a
+            smaller saving.
         operator_counts: For each operator whose node count changes, the counts in the original and in the result.
         kernels: The kernels of the result, or None if there are none.
     """
@@ -291,7 +295,7 @@ class Report:
     def speedup(self) -> float:
         """The time of the original divided by the time of the returned model.
 
-        Measured times are used if there are any, and otherwise predicted times. The value is 1 if the original is returned.
+        If nothing was measured, predicted times are used. The value is 1 if the original is returned.
         """
         figures = self.timing or self.prediction
         return (figures.speedup if figures is not None and self.accepted else None) or 1.0

@@ -24,7 +24,7 @@ def verdict(report: Report) -> Text:
 def summary(report: Report, *, target: str = "", verbose: bool = False) -> RenderableType:
     """Return the report for a terminal: the verdict, a summary, and (if `verbose` is True) tables.
 
-    `target` is the path of the file that was written, if there is one.
+    `target` is the path of the written file, or an empty text if no file was written.
 
     The summary names the few rules with the largest gains, the reasons for the verdict, and next steps for the user. The tables
     list all rules, the segments that gained, and the operators that cannot be rewritten.

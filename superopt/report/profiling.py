@@ -32,7 +32,7 @@ class Rate:
 class NodeTime:
     """A measured node: its operator, the shapes of its operands, and its run time in seconds, measured in isolation.
 
-    `cold` says whether the node's weights were in no cache of the processor during the measurement.
+    If `cold` is True, the node's weights were in no cache of the processor during the measurement.
     """
 
     operator: str
@@ -62,14 +62,14 @@ class ModelTime:
 
 @dataclass(frozen=True)
 class PredictionErrors:
-    """The accuracy of predicted times, as factors between predicted and measured times of the measured nodes.
+    """The accuracy of predicted times, as factors between the predicted and the measured times of nodes.
 
-    The factor of a node is the larger of its two times (predicted and measured) divided by the smaller. The prediction for a
-    node does not use the node's measured time.
+    The factor of a node is the larger of its two times (predicted and measured) divided by the smaller time. The prediction for
+    a node does not use the node's measured time.
 
     Attributes:
-        two_thirds: The largest factor among the two thirds of the nodes with the smallest factors.
-        nine_tenths: The largest factor among the nine tenths of the nodes with the smallest factors.
+        two_thirds: Two thirds of the nodes have at most this factor.
+        nine_tenths: Nine tenths of the nodes have at most this factor.
     """
 
     two_thirds: float
@@ -87,14 +87,14 @@ class Profiling:
         runtime: The version of ONNX Runtime.
         rates: The rates of arithmetic and of memory traffic.
         memory: The rate of reading from memory, in bytes per second.
-        call: The seconds that a run of any model takes in addition to the time of its nodes.
+        call: The fixed overhead of a run in seconds, which is added to the time of the nodes.
         node: The run time in seconds of a node with one element.
         caches: The sizes in bytes of the processor's caches.
         known: The number of measured nodes.
         largest: The measured nodes with the longest times.
-        roofline: The accuracy of times that the roofline alone predicts, or None if there are too few measured nodes.
-        corrected: The accuracy of times that are predicted from the roofline and from similar nodes, or None if there are too
-            few measured nodes.
+        roofline: The accuracy of predictions from the roofline alone. None if there are too few measured nodes.
+        corrected: The accuracy of predictions from the roofline and from similar nodes. None if there are too few measured
+            nodes.
         models: The times of the given models.
         others: For each other device in the cache, the number of measured nodes.
         unkept: The reason why times could not be stored, or an empty text.

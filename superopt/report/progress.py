@@ -15,7 +15,8 @@ class SearchProgress:
         seconds: The seconds of the budget that the search has used.
         budget: The seconds that the search may take.
         speedup: The predicted speedup of the best result so far, or 0 if no speedup can be predicted.
-        tried: The number of tried rewrites. A rewrite of a part of the model is tried if its run time is estimated.
+        tried: The number of tried rewrites. A rewrite of a part of the model counts as tried if the run time of the rewritten
+            part is estimated.
         measured: The number of measured candidates. A candidate is a rewritten part of the model.
     """
 
@@ -35,8 +36,8 @@ class Progress:
         done: The number of finished parts of the phase.
         total: The number of parts, or 0 if this number is unknown.
         detail: The latest event.
-        stage: The name of the stage of the run to which the phase belongs.
-        place: The number of this stage, from 1, or 0 if the run has no stages.
+        stage: The name of the run's stage that contains the phase.
+        place: The number of this stage, counted from 1. The number is 0 if the run has no stages.
         stages: The number of all stages.
         search: The state of the search, if the run is searching.
     """

@@ -35,7 +35,7 @@ class VerdictRow(Protocol):
 
     @property
     def bounded(self) -> Sequence[str]:
-        """The sizes and attributes to whose values the proof is limited. Empty if the proof holds for all values."""
+        """The sizes and attributes of which the proof covers only some values. Empty if the proof holds for all values."""
 
     @property
     def ranks(self) -> Sequence[str]: ...

@@ -56,8 +56,8 @@ class AxiomUse(Protocol):
 class RuleExample(Protocol):
     """A rule at concrete sizes, attributes and values.
 
-    `left` and `right` are the sides of the rule as text, and `flops` are their numbers of floating-point operations.
-    `difference` is the largest difference of their float64 values.
+    `left` and `right` are the sides of the rule as text. `flops` contains the number of floating-point operations of each side.
+    `difference` is the largest difference between the float64 values of the two sides.
     """
 
     @property

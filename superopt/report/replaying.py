@@ -13,15 +13,16 @@ from superopt.report.optimization import Rounding, Timing
 class ReplayReport:
     """The report of a replay: recorded rewrites that were applied to another model.
 
-    A segment is a part of the model that was rewritten. A rewrite that was made in several equal segments counts once for each
-    segment.
+    A segment is a part of the model that was rewritten. If a rewrite was made in several equal segments, it counts once for
+    each segment.
 
     Attributes:
         model: The name of the model.
         recorded: The number of segments in the certificate.
         applied: The number of segments that were rewritten.
         steps: The number of rewrite steps in these segments.
-        left: For each reason why segments were not rewritten, the outputs of these segments.
+        left: A mapping from each reason to the segments that were not rewritten for this reason. A segment is given by its
+            outputs.
         nodes: The number of nodes of the model.
         nodes_after: The number of nodes of the result.
         rounding: The rounding errors that the numerical check found, or None if nothing was rewritten.

@@ -1,4 +1,4 @@
-"""The plan of a search: the parts of a model that `superopt optimize` would search, at which sizes, and for how long."""
+"""The plan of a search: the parts of a model that `superopt optimize` would search, the sizes, and the time budget."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class PlannedIsland:
     Attributes:
         nodes: The number of nodes.
         operators: The count of nodes of each operator, the largest count first.
-        outputs: The names of the values at which the island ends.
+        outputs: The names of the island's outputs.
     """
 
     nodes: int
@@ -41,12 +41,12 @@ class SearchPlan:
         model: The name of the model.
         nodes: The number of nodes.
         islands: The regions that the search can rewrite, the largest first.
-        sizes: The sizes of the dynamic dimensions at which the model would be measured. Empty if there are none.
-        budget: The most seconds that the search would take.
+        sizes: The sizes of the dynamic dimensions for the measurements of the model. Empty if there are none.
+        budget: The largest number of seconds that the search would take.
         seed: The random seed.
         mode: The floating-point mode.
         environment: The device and the versions.
-        run_seconds: The seconds of one run of the model, at all sizes together.
+        run_seconds: The seconds of one run of the model, summed over all sizes.
         assumptions: The statements about dynamic dimensions on which the search would rely.
         fixed: The fixed values of inputs and fixed sizes of dimensions, as text. The result would be right only for these
             values and sizes.

@@ -48,9 +48,9 @@ def outcome_of_checks(report: Report) -> str:
 
 
 def node_shares(report: Report) -> str:
-    """Return a statement that counts the nodes that can be rewritten, the parts with such nodes, and the other nodes.
+    """Return a statement with three counts: nodes that can be rewritten, parts with such nodes, and remaining nodes.
 
-    The other nodes cannot be rewritten, or only compute constants or sizes.
+    The remaining nodes cannot be rewritten, or only compute constants or sizes.
     """
     outside = sum(row.nodes for row in report.uncovered)
     others = report.nodes - report.nodes_in_islands - outside
@@ -91,7 +91,7 @@ def library_step(library: str) -> str:
 
 
 def comparison_step(source: str, target: str) -> str:
-    """Return the sentence with which a report says how to compare the two models on the user's inputs.
+    """Return the sentence that says how to compare the two models on the user's inputs.
 
     The command is between backticks.
     """
@@ -153,7 +153,10 @@ def _without_attributes(expression: str) -> str:
 
 
 def freedoms(arithmetic: Arithmetic) -> str:
-    """Return a statement on how the rewrites may change floating-point results, or an empty text if no flag permits changes."""
+    """Return a statement on how the rewrites may change floating-point results.
+
+    If no flag permits changes, return an empty text.
+    """
     free = [FLAG_MEANINGS[flag] for flag in arithmetic.flags if flag in FLAG_MEANINGS]
     if BOUNDED.intersection(arithmetic.flags):
         relaxed = arithmetic.mode == "relaxed"

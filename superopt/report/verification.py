@@ -1,4 +1,4 @@
-"""Render the report of `superopt verify`: a line for each way in which rewrite steps were verified, then the verdict."""
+"""Render the report of `superopt verify`: a line for each method by which rewrite steps were verified, and the verdict."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from superopt.policy import REPORT
 
 @dataclass(frozen=True)
 class EvidenceKind:
-    """The rewrite steps that were verified in one way, such as by a proof. `how` names this way.
+    """The rewrite steps that were verified by one method, such as a proof. `how` names this method.
 
     `roots` is the number of terms that the steps replaced. `rules` are the names of the rules of the steps.
     """
@@ -28,15 +28,15 @@ class Verification:
     Attributes:
         original: The name of the original model.
         optimized: The name of the optimized model.
-        kinds: The rewrite steps, grouped by the way in which they were verified.
+        kinds: The rewrite steps, grouped by the method by which the steps were verified.
         segments: The number of segments (parts of the model that were rewritten).
         mode: The floating-point mode.
         assumptions: The assumptions in the certificate.
         weights: The counts of unchanged weights, of new weights that equal their terms, and of new weights without a term.
         linked: Three counts of comparisons between the terms of segments and values from a run of a model. The first count is
-            for terms before the rewrite steps, which are compared with values of the original. The second count is for terms
-            after the rewrite steps, which are compared with values of the optimized model. The third count is for comparisons
-            that were left out.
+            for values of the original, which are compared with terms from before the rewrite steps. The second count is for
+            values of the optimized model, which are compared with terms from after the rewrite steps. The third count is for
+            comparisons that were left out.
         run: The counts of sizes, inputs and elements for which the outputs of both models were compared.
     """
 

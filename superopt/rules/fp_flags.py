@@ -1,4 +1,4 @@
-"""Floating-point flags: the assumptions and freedoms that a rewrite over the real numbers needs in IEEE arithmetic.
+"""Floating-point flags: the assumptions and permissions that a rewrite over the real numbers needs in IEEE arithmetic.
 
 Rules are proved over the real numbers. Each rule carries the flags that it needs to hold in floating-point arithmetic, as an
 LLVM instruction carries fast-math flags.
@@ -10,7 +10,9 @@ from enum import StrEnum
 
 
 class FpFlag(StrEnum):
-    """A floating-point assumption or freedom. The first six flags have the names and meanings of LLVM's fast-math flags."""
+    """A floating-point assumption, or a permission to change results. The first six flags have the names and meanings of LLVM's
+    fast-math flags.
+    """
 
     REASSOC = "reassoc"
     """Operands of sums and products may be regrouped."""

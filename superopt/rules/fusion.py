@@ -1,7 +1,7 @@
 """Fusions: rules that replace a term of smaller operators by a single operator. The operator is defined as this term.
 
-The constant `FUSIONS` in an operator's file in specs/ states the definition in the form in which models contain it. The side of
-the rule with the operator can also contain invertible moves, such as reshapes. Fusions are not in the rule store, because some
+The constant `FUSIONS` in an operator's file in specs/ states the definition in the form in which models contain it. The side
+that contains the operator can also contain invertible moves, such as reshapes. Fusions are not in the rule store, because some
 models cannot use the operator that a fusion introduces. For example, a standard ONNX operator can be newer than the model's
 opset. An operator that is not a standard ONNX operator runs only in ONNX Runtime, so callers must request such operators
 (`superopt.model.available_fusions`). Tests compare both sides of each fusion.
@@ -38,9 +38,10 @@ def recognized_operator(name: str) -> str | None:
 
 
 def recognition_text(name: str) -> str:
-    """Return a description to show in place of the rule's text for a rule name of the form `operator.recognized`.
+    """Return a description of the steps with a rule name of the form `operator.recognized`.
 
-    No rule states the step with this name. If a term defines the operator, the description contains this term.
+    No rule states these steps, so the description is shown in place of a rule's text. If a term defines the operator, the
+    description contains this term.
     """
     op = name.removesuffix(RECOGNIZED)
     composite = registry()[op].composite.partition(" for ")[0].strip()

@@ -56,7 +56,7 @@ class Binding:
     pending: Pending = ()
 
     def value(self, atom: Atom) -> Extent | None:
-        """Return the value of a dimension or an attribute variable of the pattern, or None if no value is bound yet."""
+        """Return the value of a dimension or an attribute variable of the pattern. Return None if no value is bound yet."""
         if isinstance(atom, Dim):
             tensor = self.tensors.get(atom.tensor)
             return tensor.shape[atom.axis] if tensor is not None else None
@@ -108,7 +108,7 @@ class Match:
 def match_term(pattern: Term, term: Term, binding: Binding = EMPTY) -> Iterator[Binding]:
     """Yield an extension of `binding` for every way in which the whole `pattern` matches `term`.
 
-    Equations between attributes that cannot be solved yet are added to `Binding.pending`.
+    If an equation between attributes cannot be solved yet, the equation is added to `Binding.pending`.
     """
     if pattern.is_variable:
         yield from _match_variable(pattern, term, binding)
@@ -141,7 +141,8 @@ def _match_args(patterns: Sequence[Term], terms: Sequence[Term], binding: Bindin
 
 
 def match_attributes(pattern: Term, term: Term, binding: Binding) -> Binding | None:
-    """Return `binding`, extended so that the attributes of `pattern` and `term` agree, or None if they cannot agree.
+    """Extend `binding` so that the attributes of `pattern` and `term` agree, and return the extended binding. Return None if
+    the attributes cannot agree.
 
     If an attribute of the pattern is an expression, such as `a + 1`, the equation between the expression and the term's value
     is added to `Binding.pending`.
@@ -212,7 +213,7 @@ def _assign(
 
 
 def _match_root(pattern: Term, term: Term, binding: Binding) -> Iterator[tuple[Binding, tuple[Term, ...]]]:
-    """Match like `match_term`, but let a sum or product have operands that the pattern does not match.
+    """Match as `match_term` does, but accept a sum or product with further operands that the pattern does not match.
 
     Yield pairs (binding, operands that the pattern does not match).
     """
@@ -224,7 +225,8 @@ def _match_root(pattern: Term, term: Term, binding: Binding) -> Iterator[tuple[B
 
 
 def solve_pending(binding: Binding) -> Binding | None:
-    """Return the binding after solving its pending attribute equations, or None if an equation is false or cannot be solved.
+    """Solve the pending attribute equations of the binding, and return the new binding. Return None if an equation is false or
+    cannot be solved.
 
     An equation can be solved if it has only one unknown attribute variable, if the variable occurs linearly, and if the
     solution is exact.
@@ -319,7 +321,8 @@ class Pattern:
     def matches(self, root: Term, candidates: Callable[[str], Sequence[Term]]) -> Iterator[Match]:
         """Yield every match in which the first output of the pattern matches `root`.
 
-        `candidates(op)` lists the terms with the operator `op` that the second and later outputs of the pattern can match.
+        `candidates(op)` lists the terms with the operator `op`. The second and later outputs of the pattern can match these
+        terms.
         """
         for binding, rest in _match_root(self.left[0], root, EMPTY):
             for found, roots, rests in self._others(1, binding, (root,), (rest,), candidates):
@@ -385,8 +388,8 @@ def _with_rest(op: str, term: Term, rest: tuple[Term, ...]) -> Term:
 def _plausible(pattern: Term, term: Term, binding: Binding) -> bool:
     """Return False if a quick test shows that `term` does not match `pattern`.
 
-    The test examines each operand of the pattern that is a variable and has a value in `binding`. This value must be equal to
-    the operand of `term` at the same position.
+    The test examines those operands of the pattern that are variables with a value in `binding`. The value must equal the
+    operand of `term` at the same position.
     """
     if operator(pattern.op).commutative:
         return True

@@ -142,7 +142,8 @@ def spec_digests(rule: Rule, used: Iterable[str]) -> dict[str, str]:
 
 
 def ledger_objection(rule: Rule, entry: LedgerEntry | None) -> str | None:
-    """Return the reason why the store rejects the ledger entry as a proof of the rule, or None if the store accepts the entry.
+    """Return the reason why the store rejects the ledger entry as a proof of the rule. Return None if the store accepts the
+    entry.
 
     The proof must be valid for all sizes, with the present definitions of the rule's operators.
     """
@@ -334,7 +335,7 @@ def load_refuted(folder: Path | None = None) -> dict[str, Rejected]:
 
 
 def sealed_lines(path: Path) -> list[dict[str, object]]:
-    """Return the JSON objects of a file with one object on each line, or an empty list if the file does not exist.
+    """Return the JSON objects of a file with one object on each line. If the file does not exist, return an empty list.
 
     Each object contains a seal, which is the hash of the rest of the object. Seals are checked and removed.
 

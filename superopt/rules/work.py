@@ -21,7 +21,7 @@ from superopt.speclib.composite import unfolded
 
 @dataclass(frozen=True)
 class Work:
-    """The floating-point operations of a computation, and the bytes that it moves if no cache keeps data between operators."""
+    """The floating-point operations and the memory traffic in bytes of a computation. No cache keeps data between operators."""
 
     flops: int
     bytes: int
@@ -37,8 +37,8 @@ class _Cost:
     Attributes:
         flops: The number of floating-point operations.
         reads: The number of elements read from each operand. A constant reads nothing.
-        accumulated: Whether the element is a sum over an index. In a sum of elements of this kind, all additions are already
-            counted for the inner sums.
+        accumulated: Whether the element is a sum over an index. In a nested sum, only the additions of the innermost sum are
+            counted, once for each combination of the other indices.
         picked: Whether the element is a product in which one factor is 1 for a single value of an index and 0 for all other
             values. The sum of these products over the index reads only one element.
     """

@@ -111,14 +111,15 @@ def adversarial_values(
 
     The model may compute with the elements of an integer input as plain numbers (see `number_inputs`). In the first sets, such
     inputs have small, large and negative values, and values near the integer constants of the model. In the later sets, such
-    inputs have the values of masks. All other integer and boolean inputs are masks or indices. In each set, either all elements
-    of masks and indices are 0, or one row is 0, or all elements have the largest value, or all elements are random.
+    inputs have the values of masks. All other integer and boolean inputs are masks or indices. Each set has one of four
+    patterns of masks and indices: all elements are 0, one row is 0, all elements have the largest value, or all elements are
+    random.
 
     Args:
         ports: the inputs.
         seed: the seed of the values.
         sizes: the sizes of dynamic dimensions.
-        source: the source of the values that are changed, and of the bounds of integers.
+        source: the source of the bounds of integers, and of the values from which adversarial values are made.
         windowed: the names of the inputs that are images (see `image_inputs`).
         numbers: the names of the integer inputs whose elements are plain numbers (see `number_inputs`).
         constants: the integers in the model.
@@ -179,7 +180,7 @@ def _fitting(integers: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def _one_row_off(value: Array, last: int) -> Array:  # noqa: ARG001
-    """Return the value with the middle slice along each axis set to 0."""
+    """Set the middle slice along each axis to 0 in a copy of the array, and return the copy."""
     off = value.copy()
     for axis in range(value.ndim):
         off[(slice(None),) * axis + (value.shape[axis] // 2,)] = 0

@@ -85,7 +85,7 @@ class IndexRange(int):
 
 @dataclass(frozen=True)
 class _Origin:
-    """The input of the model from which a value takes its elements.
+    """The model input that provides the elements of a value.
 
     `name` is the name of the input. `whole` states whether the last axis of the value is the last axis of the input.
     """
@@ -95,7 +95,7 @@ class _Origin:
 
 
 def index_bounds(model: ModelProto) -> dict[str, int]:
-    """Return a mapping from names of inputs to upper bounds of their integers.
+    """Return upper bounds for the integers in inputs of the model, by the name of the input.
 
     The mapping contains the inputs whose integers select elements along axes of known sizes. The bound is the smallest of these
     sizes, so all positions below the bound exist. If the integers also have a lower limit, or a separate bound for each
@@ -170,7 +170,7 @@ def integer_constants(model: ModelProto) -> tuple[int, ...]:
 
 
 def _bound(node: NodeProto, title: str, shape: Sequence[int | None], rows: _Origin) -> int | None:
-    """Return the bound on the positions that a node selects in a tensor, or None if the size of the axis is unknown.
+    """Return the bound on the positions that a node selects in a tensor. If the size of the axis is unknown, return None.
 
     `title` is the node's operator with its domain, and `shape` is the shape of the tensor. `rows` describes the model's input
     that contains the positions.

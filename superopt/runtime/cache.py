@@ -39,11 +39,11 @@ def default_path() -> Path:
 class Cache:
     """A mapping from JSON keys to JSON values, in memory and in the SQLite file at `path`.
 
-    Entries are found by the digest of the key. Entries in the file never change. If several processes store a value for one
+    An entry is found by the digest of its key. Entries in the file never change. If several processes store a value for one
     key, the first value stays. If the file is not a database, or if the folder cannot be written, the cache exists only in
     memory, and `error` contains the reason. While the machine is busy, new values are stored only in memory, because times that
     are measured on a busy machine would mislead later searches. After a request to stop the search, new values are also stored
-    only in memory, because their computation may be incomplete. `was_busy` is True once a value was stored while the machine
+    only in memory, because their computation may be incomplete. `was_busy` is True if a value has been stored while the machine
     was busy.
     """
 
@@ -72,8 +72,8 @@ class Cache:
     def put(self, key: Sequence[Json], value: Json) -> None:
         """Store the value for the key.
 
-        When this method returns, the value is on disk. If the file cannot be written, the machine is busy, or the search was
-        asked to stop, the value is only in memory.
+        The value is only in memory if the file cannot be written, the machine is busy, or the search was asked to stop. In all
+        other cases, the value is on disk when this method returns.
         """
         digest = json_digest(key)
         self._known[digest] = value
@@ -97,7 +97,7 @@ class Cache:
         return known
 
     def entries(self, kind: str) -> Iterator[tuple[Sequence[Json], Json]]:
-        """Yield the keys whose first element is `kind`, each with the stored value, sorted by the JSON text of the key."""
+        """Yield each key whose first element is `kind`, with its value. The entries are sorted by the JSON text of the key."""
         begins = text_of([kind])[:-1] + ","
         found = {key: value for key, value in self._unsaved.items() if key.startswith(begins)}
         if self._file is not None:
@@ -205,7 +205,7 @@ def clear_cache(path: Path) -> int:
 
 @contextlib.contextmanager
 def _existing_cache(path: Path) -> Iterator[sqlite3.Connection | None]:
-    """Yield a connection to the cache at `path`, or None if there is no such file.
+    """Yield a connection to the cache at `path`. If the file does not exist, yield None.
 
     Raises:
         CacheError: The file is not a time cache, or an operation inside the context fails.
@@ -241,7 +241,7 @@ def _of_kind(value: Json, kind: type[T] | tuple[type[T], ...], name: str) -> T:
 
 
 def json_list(value: Json) -> Sequence[Json]:
-    """Return the JSON value, such as a cached value, which must be a list.
+    """Return the JSON value (such as a cached value) if it is a list.
 
     Raises:
         TypeError: the value is not a list.
@@ -250,7 +250,7 @@ def json_list(value: Json) -> Sequence[Json]:
 
 
 def json_object(value: Json) -> Mapping[str, Json]:
-    """Return the JSON value, such as a cached value, which must be an object.
+    """Return the JSON value (such as a cached value) if it is an object.
 
     Raises:
         TypeError: the value is not an object.
@@ -259,7 +259,7 @@ def json_object(value: Json) -> Mapping[str, Json]:
 
 
 def json_number(value: Json) -> float:
-    """Return the JSON value, such as a cached value, which must be a number.
+    """Return the JSON value (such as a cached value) if it is a number.
 
     Raises:
         TypeError: the value is not a number.
@@ -268,7 +268,7 @@ def json_number(value: Json) -> float:
 
 
 def json_integer(value: Json) -> int:
-    """Return the JSON value, such as a cached value, which must be an integer.
+    """Return the JSON value (such as a cached value) if it is an integer.
 
     Raises:
         TypeError: the value is not an integer.
@@ -277,7 +277,7 @@ def json_integer(value: Json) -> int:
 
 
 def json_text(value: Json) -> str:
-    """Return the JSON value, such as a cached value, which must be a text.
+    """Return the JSON value (such as a cached value) if it is a text.
 
     Raises:
         TypeError: the value is not a text.
@@ -286,7 +286,7 @@ def json_text(value: Json) -> str:
 
 
 def _connected(path: Path) -> sqlite3.Connection:
-    """Open the cache file at `path`, unless a recent attempt failed because another process had locked the file.
+    """Open the cache file at `path`. If a recent attempt failed because of a lock, raise an error without a new attempt.
 
     Raises:
         sqlite3.Error, OSError: the file cannot be opened, or another process has locked the file.

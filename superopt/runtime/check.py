@@ -47,8 +47,9 @@ class Check:
             is its difference from the original.
         inputs: the names of the input sets on which the models were compared, such as `zero`.
         left_out: the names of the input sets on which the original fails or for which there was no time. If the original does
-            not run at some sizes, one more entry states the number of these sizes. Another entry states the number of sizes at
-            which the original's outputs depend on uninitialized memory, or at which a run needs too much memory.
+            not run at some sizes, one more entry states the number of these sizes. Further entries state the number of sizes at
+            which a run needs too much memory, and the number of sizes at which the original's outputs depend on uninitialized
+            memory.
         outputs: for each output, its name, the error of the original and the error of the candidate.
     """
 
@@ -82,7 +83,7 @@ DEFAULT_SETTINGS = CheckSettings()
 
 @dataclass(frozen=True)
 class CheckSizes:
-    """Sizes of the dynamic dimensions at which two models are checked.
+    """A choice of sizes for the dynamic dimensions. Two models are checked at these sizes.
 
     Attributes:
         name: a text that identifies these sizes in messages, or an empty text.
@@ -129,8 +130,8 @@ def check_all(
     The models run at the sizes in `trials` and at additional sizes. All output elements are compared. `tolerance`,
     `adversarial` and `identical` are fields of `settings`.
 
-    A trial is one choice of sizes, with a time limit. Ordinary inputs are the examples in `given` that fit the sizes, random
-    numbers and edge cases such as zeros. If `adversarial` is True, there are also adversarial inputs: masks, infinities, NaN,
+    A trial is one choice of sizes, with a time limit. Ordinary inputs are random numbers, edge cases such as zeros, and the
+    examples in `given` that fit the sizes. If `adversarial` is True, there are also adversarial inputs: masks, infinities, NaN,
     and huge, tiny and mixed magnitudes. Besides the sizes in `trials`, the check uses small, odd, even and large sizes, and
     sizes just below and above the constants in the model.
 
@@ -153,9 +154,9 @@ def check_all(
     TensorRT at the sizes of the first trial.
 
     Raises:
-        CheckFailedError: the interfaces differ, an error is too large, the candidate has NaN or infinity where the original has
-            none, ONNX Runtime cannot load the candidate, or ONNX Runtime cannot run the candidate on inputs on which the
-            original runs.
+        CheckFailedError: the interfaces differ, an error is too large, or the candidate has NaN or infinity where the original
+            has none. This error is also raised if ONNX Runtime cannot load the candidate, or cannot run the candidate on inputs
+            on which the original runs.
         InvalidModelError: ONNX Runtime cannot load the original, or cannot run the original on random inputs.
     """
     with reuse_child():
@@ -259,7 +260,7 @@ class _Run:
         return sum(value.nbytes for value in self.feeds.values())
 
     def beside(self, noise: float) -> _Run:
-        """Return a copy of this object with one more entry in `nudged`, which contains outputs that differ by rounding.
+        """Return a copy of this object with one more entry in `nudged`, the field for outputs that differ by rounding.
 
         The copy is used if there is no time to measure the rounding noise. In the new entry, each element of a floating-point
         output is increased by the same amount: `noise` times the largest finite magnitude of the output.
@@ -296,10 +297,10 @@ class _Run:
 class _Bench:
     """The original model during a check: the session, the float64 evaluator, the runs so far, and the skipped inputs.
 
-    `why` is the reason why no float64 run of the original is possible, or an empty text. `evaluated` is True after the first
-    successful float64 run. From then on, a failure on some inputs does not prevent float64 runs on other inputs. `empty` lists
-    the tried inputs without elements, each with a name. `needed` contains the number of input elements and the memory in bytes
-    of each run in the child process.
+    If no float64 run of the original is possible, `why` is the reason. Otherwise, `why` is an empty text. `evaluated` is True
+    after the first successful float64 run. From then on, a failure on some inputs does not prevent float64 runs on other
+    inputs. `empty` lists the tried sets of input values in which an input has no elements. Each set has a name. For each run in
+    the child process, `needed` contains the number of input elements and the memory in bytes.
     """
 
     def __init__(
@@ -352,9 +353,10 @@ class _Bench:
     def run_sizes(self, start: Mapping[str, int], *, adversarial: bool) -> None:
         """Run the original on random inputs at the sizes from `sizes_to_check`.
 
-        `start` gives sizes at which the original runs. If a choice of sizes leaves out a dimension, the dimension has its size
-        from `start`, or from the run with the fewest input elements so far. The original is run at large sizes last, and only
-        if the times at smaller sizes predict a short run. Sizes at which a run would need too much memory are left out.
+        `start` gives sizes at which the original runs. If a choice of sizes leaves out a dimension, its size is taken from the
+        run with the fewest input elements so far, or from `start` before the first run. The original is run at large sizes
+        last, and only if the times at smaller sizes predict a short run. Sizes at which a run would need too much memory are
+        left out.
         """
         names = dynamic_dimension_keys(self._hollow)
         start = {name: _known(start, name) for name in names}
@@ -414,8 +416,8 @@ class _Bench:
     def _expected_bytes(self, amount: float) -> float:
         """Return the expected memory in bytes of a run on inputs with `amount` elements.
 
-        The memory is extrapolated from the largest earlier run with at most `amount` elements, or is 0 if there is no such run.
-        `CHECK.fixed_run_bytes` of the memory are assumed not to depend on the number of elements.
+        The memory is extrapolated from the largest earlier run with at most `amount` elements. If there is no such run, the
+        result is 0. `CHECK.fixed_run_bytes` of the memory are assumed not to depend on the number of elements.
         """
         count, needed = max((known for known in self.needed if 0 < known[0] <= amount), default=(1, 0))
         return max(needed - CHECK.fixed_run_bytes, 0) * amount / count
@@ -453,7 +455,7 @@ class _Bench:
     def _ran(
         self, name: str, feeds: Mapping[str, Array], *, ordinary: bool, exactly: bool = True, normalized: bool = False
     ) -> _Run:
-        """Run the original on these inputs, and on the same inputs changed in their last bits.
+        """Run the original on these inputs, and on inputs that differ from these inputs only in the last bits.
 
         If `ordinary` and `exactly` are True, the original is also evaluated in float64. `normalized` is True if the inputs lie
         near constants that the model subtracts.
@@ -587,7 +589,7 @@ class _Bench:
 
 
 def _known(sizes: Mapping[str, int], key: str) -> int:
-    """Return the size of a dynamic dimension in `sizes`, or 1 if `sizes` has no entry for the dimension.
+    """Return the size of a dynamic dimension from `sizes`. If `sizes` has no entry for the dimension, return 1.
 
     `key` is the dimension's name or, for an unnamed dimension, a text such as `x[0]`. The key of the entry may also be `x.0`,
     or `?` for all dimensions.
@@ -601,7 +603,8 @@ def _expected(past: Sequence[tuple[float, float]], amount: float) -> float:
 
     `past` contains the number of elements and the time in seconds of each earlier run. The time is extrapolated from the
     largest earlier run that has at most `amount` elements. The extrapolated time grows with the square of the number of
-    elements. If there is no such earlier run, the result is 0 for a small `amount`, and infinite for a large `amount`.
+    elements. If no earlier run has at most `amount` elements, the result is 0 for a small `amount`, and infinite for a large
+    `amount`.
     """
     below = max((known for known in past if 0 < known[0] <= amount), default=None)
     if below is None:
@@ -628,8 +631,8 @@ def _compared(
         contains the runs in which the candidate's error seems too large, each with the candidate's outputs.
 
     Raises:
-        CheckFailedError: the inputs or outputs of the two models differ in name, type or shape, the candidate cannot be loaded
-            or run, or `identical` is True and outputs have different bits.
+        CheckFailedError: the inputs or outputs of the two models differ in name, type or shape. This error is also raised if
+            the candidate cannot be loaded or run, or if outputs have different bits although `identical` is True.
     """
     errors: list[tuple[str, OutputErrors]] = []
     doubtful: list[tuple[_Run, Sequence[object]]] = []
@@ -690,9 +693,9 @@ def _shapes(feeds: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
 def _require_plain_runs(candidate: Loadable, device: Device, possible: Sequence[_EmptyInputs]) -> None:
     """Require that the candidate runs, without graph optimizations, on each input in `possible`.
 
-    `possible` lists inputs without elements on which the original runs without graph optimizations. Some models run on an empty
-    tensor only with graph optimizations, or only without graph optimizations, because ONNX Runtime's optimizations can remove
-    or add a Reshape to `[0, -1]`, which fails.
+    `possible` lists inputs without elements on which the original runs without graph optimizations. A Reshape of an empty
+    tensor to `[0, -1]` fails. ONNX Runtime's optimizations can remove or add this Reshape. For this reason, some models run on
+    an empty tensor only with optimizations, and other models only without optimizations.
 
     Raises:
         CheckFailedError: the candidate does not run.
@@ -710,8 +713,9 @@ def _looked_closer(
 ) -> tuple[list[tuple[str, OutputErrors]], set[str]]:
     """Measure rounding noise for the runs in which the candidate's error seems too large, and judge these runs again.
 
-    Runs with small inputs come first. If no time is left to measure the noise of an ordinary run, its relative noise is assumed
-    to be the largest relative noise of the previous runs. Relative noise is the noise divided by the magnitude of the output.
+    Runs with small inputs come first. If no time is left to measure the noise of an ordinary run, the relative noise of this
+    run is assumed to be the largest relative noise of the previous runs. Relative noise is the noise divided by the magnitude
+    of the output.
 
     Returns:
         The errors, each with the name of the output, and the names of the adversarial runs for which there was no time.
@@ -804,7 +808,7 @@ def _nearer(value: object, moved: object, times: float) -> object:
 
 
 def _nudged(feeds: Mapping[str, Array], seed: int) -> dict[str, Array]:
-    """Return the inputs with each float moved up or down by one or two units in the last place."""
+    """Move each float in the inputs up or down by one or two units in the last place, and return the result."""
     rng = np.random.default_rng(seed)
     nudged = dict(feeds)
     for name, value in feeds.items():
@@ -819,7 +823,7 @@ def _nudged(feeds: Mapping[str, Array], seed: int) -> dict[str, Array]:
 
 
 def _moved(value: Array, share: float) -> Array:
-    """Return the array with `share` times its largest finite magnitude added to every element.
+    """Add `share` times the largest finite magnitude of the array to every element, and return the result.
 
     An array of integers or booleans is returned unchanged.
     """
@@ -831,7 +835,7 @@ def _moved(value: Array, share: float) -> Array:
 
 
 def _alike(values: Sequence[object], exact: Sequence[object]) -> bool:
-    """Return whether two lists of outputs have the same length, sequences of equal length, and arrays of equal shape."""
+    """Return whether two lists of outputs agree in the lengths of sequences and in the shapes of arrays."""
     for value, other in zip(values, exact, strict=True):
         if isinstance(value, list) and isinstance(other, list):
             same = len(value) == len(other) and _alike(value, other)
@@ -874,7 +878,7 @@ def _parts(value: Mapping[object, object]) -> list[Array]:
 
 
 def _reference(model: ModelProto, folder: Path) -> tuple[Reference | None, str]:
-    """Return an evaluator of the model in float64, or None and the reason why there is no evaluator.
+    """Return an evaluator of the model in float64 and an empty text. If there is no evaluator, return None and the reason.
 
     External tensors are in `folder`.
     """

@@ -44,7 +44,7 @@ class Comparison:
             over its two sessions. A ratio above 1 means that the candidate is faster.
         low: the lower end of the 95 % confidence interval of the median ratio.
         high: the upper end of the 95 % confidence interval of the median ratio.
-        control: the median over rounds of the ratio between the times of the original's two sessions.
+        control: the median, over rounds, of the ratio between the times of the original's two sessions.
         noise: the largest distance between 1 and the control at 95 % confidence. Outlying rounds hardly affect the noise.
         rounds: the number of rounds. A round times each model once.
     """
@@ -77,7 +77,7 @@ class StoppingRule:
         clear: a function that returns whether the result of a comparison is certain enough to stop.
         obvious: a stricter function than `clear`. After fewer than 3 rounds, neither function decides, and the comparison
             continues.
-        loads: the largest number of times that models are loaded if loading is fast.
+        loads: if loading is fast, the largest number of times that models are loaded.
     """
 
     rounds: int
@@ -199,7 +199,7 @@ def compare_settings(
         loads: the largest number of times that the models are loaded, as in `compare_in_turns`.
         run_bytes: the memory in bytes that a run of one model needs beyond the loaded model, or 0 if this memory is not known.
         until: the condition under which the timing stops early, as in `compare_in_turns`.
-        progress: a function that is called with the share of the time that has passed.
+        progress: a function that is called with the elapsed share of the time limit.
 
     Returns:
         For each choice of sizes, one comparison for each candidate. All candidates are timed in the same rounds.
@@ -268,7 +268,7 @@ def _require_little_memory(ready: Sequence[Timed], start: int, count: int) -> No
 
 
 def _feasible(session: Session, setting: Setting, sizes: Sizes, source: InputSource) -> InputSource:
-    """Return a copy of the source with bounds within which the model runs at these sizes (see `feasible_source`).
+    """Add bounds to a copy of the source so that the model runs at these sizes, and return the copy (see `feasible_source`).
 
     The bounds apply to integer inputs. `setting` contains the model and the device from which `session` was created. The model
     is run on one thread, because ONNX Runtime may end the process if a run on several threads fails.
@@ -360,8 +360,7 @@ def compare_in_blocks(
     seconds: float = COMPARISON.comparison_seconds,
     progress: Callable[[float], None] | None = None,
 ) -> list[Comparison]:
-    """Time the original and all candidates with only one model in memory at a time, and compare each candidate with the
-    original.
+    """Time all models with only one model in memory at a time, and compare each candidate with the original.
 
     `loaded` contains one function for each model, and calling the function loads the model. The first function loads the
     original. A model runs for at least half a second, and is unloaded before the next model is loaded. A round consists of
@@ -369,8 +368,8 @@ def compare_in_blocks(
     round is also the first measurement of the next round. There are four rounds, or more if four rounds take less than
     `seconds`.
 
-    The comparison ends after two or three rounds if no candidate gained in any round, if every candidate is obviously faster or
-    slower than the original, or if no candidate can count as faster after four rounds.
+    The comparison ends after two or three rounds in three cases: no candidate gained in any round, every candidate is obviously
+    faster or slower than the original, or no candidate can count as faster after four rounds.
     """
     rounds: list[Times] = []
     start = active_time()
@@ -428,8 +427,8 @@ def _report(progress: Callable[[float], None] | None, start: float, seconds: flo
 def _rounds(timed: Sequence[Timed], deadline: float, until: StoppingRule, report: Callable[[], None]) -> list[Times]:
     """Time all models in rounds until the stopping rule `until` is met or the deadline has passed.
 
-    In each round, each model is timed once. The deadline has no effect before 3 rounds, or 4 rounds if all runs are long.
-    `report` is called after each round.
+    In each round, each model is timed once. The deadline has an effect only after 3 rounds, or after 4 rounds if all runs are
+    long. `report` is called after each round.
     """
     with timed[0].alone():
         runs = [_runs_for_visit(t) for t in timed]

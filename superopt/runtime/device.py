@@ -146,7 +146,7 @@ def _is_without_tf32() -> bool:
 
 @contextlib.contextmanager
 def ignore_model_options() -> Iterator[None]:
-    """Make sessions that are created in the context use the caller's options, not options that are stored in the model.
+    """Ensure that new sessions use the caller's options, and not options from the model, while the context is open.
 
     If the environment variable named by `LOAD_CONFIG` is 1, ONNX Runtime uses only the options in the model. So the variable is
     removed while the context is open.

@@ -35,8 +35,8 @@ class RunnableModel(Protocol):
 class Feasible:
     """Sizes of dynamic dimensions at which a model runs, and a source of inputs on which the model runs.
 
-    If every attempt fails, `error` is the error of the first attempt. Otherwise, `seconds` is the time of one run at each of
-    the sizes, including the time to make the inputs.
+    If every attempt fails, `error` is the error of the first attempt. Otherwise, `seconds` is the time to make the inputs and
+    run the model once at each choice of sizes.
     """
 
     sizes: Sequence[Mapping[str, int]]
@@ -81,7 +81,7 @@ def find_feasible(
 
 
 def feasible_source(session: RunnableModel, sizes: Mapping[str, int] | None, source: InputSource) -> InputSource:
-    """Return a copy of the source with bounds within which the model runs at these sizes (see `find_feasible`).
+    """Add bounds to a copy of the source so that the model runs at these sizes, and return the copy (see `find_feasible`).
 
     The bounds apply to integer inputs. If the model has no integer inputs, or if all attempts fail, the result is `source`.
     """
@@ -93,7 +93,7 @@ def feasible_source(session: RunnableModel, sizes: Mapping[str, int] | None, sou
 def _attempts(
     ports: Sequence[Port], sizes: Sequence[Mapping[str, int]], high: Mapping[str, int], *, chosen: bool
 ) -> Iterator[tuple[Sequence[Mapping[str, int]], list[Mapping[str, int]]]]:
-    """Yield sizes to try, each with a list of bounds to try at these sizes. The given sizes come first.
+    """Yield choices of sizes to try, each with a list of bounds to try. The given sizes come first.
 
     Other sizes are yielded only if the user did not choose the sizes (`chosen`).
     """

@@ -53,7 +53,7 @@ def _otherwise() -> str:
 
 @functools.cache
 def gpu_name() -> str:
-    """Return the name and driver version of the first GPU from `nvidia-smi`, or `cuda` if `nvidia-smi` fails."""
+    """Return the name and driver version of the first GPU, from `nvidia-smi`. If `nvidia-smi` fails, return `cuda`."""
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     with contextlib.suppress(OSError, subprocess.SubprocessError, IndexError):
         return subprocess.run(query, capture_output=True, text=True, timeout=10, check=True).stdout.splitlines()[0].strip()

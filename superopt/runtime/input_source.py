@@ -36,7 +36,7 @@ class InputSource:
     normalized: Mapping[str, Normalization] = field(default_factory=dict)
 
     def bounded(self, model: ModelProto) -> InputSource:
-        """Return a copy of the source that has bounds for the model's integer inputs, and the model's normalizations.
+        """Return a copy of the source with the bounds of the model's integer inputs, and with the model's normalizations.
 
         The bounds follow from the model. If the model implies no bounds for an integer input, the bounds are the smallest and
         largest values of this input in the examples.
@@ -59,7 +59,7 @@ class InputSource:
         return digest.hexdigest()
 
     def fixed_ports(self, ports: Sequence[Port]) -> tuple[Port, ...]:
-        """Return the inputs with the fixed sizes in their shapes."""
+        """Insert the fixed sizes into the shapes of the inputs, and return the inputs."""
 
         def fixed(port: Port, axis: int, extent: int | str) -> int | str:
             own = self.fixed_sizes.get(f"{port.name}[{axis}]", self.fixed_sizes.get(str(extent), extent))
@@ -95,7 +95,7 @@ class InputSource:
         return self._with({n: v for n, v in example.items() if not is_floating(v.dtype)}, ports, seed, sizes)
 
     def denormalized(self, feeds: Example) -> dict[str, Array]:
-        """Return `feeds` with the inverse of the model's normalization applied to the value of each normalized input.
+        """Apply the inverse of the model's normalization to the value of each normalized input, and return all inputs.
 
         If the model has input `x` and begins with `(x - mean) / std`, the value `n` of `x` becomes `n * std + mean`.
         """
@@ -112,7 +112,7 @@ DRAWN = InputSource()
 
 
 def _ranges(examples: Sequence[Example]) -> dict[str, int]:
-    """Return a mapping from the name of each integer input in the examples to the range of its values."""
+    """Return the range of the values of each integer input in the examples, by the name of the input."""
     found: dict[str, IndexRange] = {}
     for example in examples:
         for name, value in example.items():

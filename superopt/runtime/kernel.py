@@ -145,7 +145,7 @@ class Kernel:
         return helper.make_model(graph, opset_imports=opsets, ir_version=self.ir_version)
 
     def timed(self, device: Device, *, cold: bool = False, call: float = 0.0) -> KernelTiming:
-        """Time the node in isolation, without graph optimizations. Operators in `VIEWS` count as taking no time.
+        """Time the node in isolation, without graph optimizations. Operators in `VIEWS` are assumed to take no time.
 
         On a GPU, a node is launched while the previous node still runs. So a short node is timed twice: by itself, and together
         with a second copy. The result is the additional time of the copy, plus the fixed cost `call` of a run.
@@ -230,8 +230,8 @@ def _added(one: Bound, two: Bound) -> float:
     """Return the difference between the run times of two sessions, in seconds: the time of `two` minus the time of `one`.
 
     Runs are timed in short batches. The run time of a session is the mean time of a run in its fastest batch. The two sessions
-    run alternately, so that other load on the machine affects the two times in the same way. If the difference is negative, the
-    result is 0.
+    run alternately, so that other load on the machine affects both times equally. If the difference is negative, the result is
+    0.
     """
     with one.alone():
         runs, least = max(1, int(COST.timing_batch_seconds / one.seconds(1))), [math.inf, math.inf]

@@ -141,7 +141,7 @@ class Reference:
             raise NoReferenceError(first_line(error)) from error
 
     def run_rounded(self, feeds: Mapping[str, Array], seed: int, *, stored: bool = True) -> list[object]:
-        """Evaluate the model with every value changed at random by up to one unit in the last place of the model's type.
+        """Evaluate the model, and change every value at random by up to one unit in the last place of the model's type.
 
         The results of all nodes change. If `stored` is True, inputs and weights change too, except tensors from which a node
         selects elements. Values near the smallest magnitude of the type become multiples of this magnitude. The spread of the
@@ -218,7 +218,7 @@ class _Rounding:
         return np.where(small, multiple, value * (1 + self.ulp * change))
 
     def beside_one(self, value: object) -> object:
-        """Return the array with a random number between `-ulp` and `ulp` added to each float."""
+        """Add a random number between `-ulp` and `ulp` to each float of the array, and return the result."""
         if isinstance(value, np.ndarray) and value.dtype.kind == "f":
             return value + self.ulp * self.rng.uniform(-1, 1, value.shape)
         return value
@@ -248,7 +248,7 @@ class _Values(dict[str, object]):
         return [self.weights[node.input[0]](wide=False), *(self[name] for name in node.input[1:])]
 
     def restored(self, operands: list[object]) -> list[object]:
-        """Return a node's operands, with the random rounding of simple numbers undone in all operands except the first.
+        """Undo the random rounding of simple numbers in all operands of a node except the first, and return all operands.
 
         A simple number is a multiple of 1/1024. If rounding changed an exponent, a power of a negative base would become
         undefined. If rounding changed a scale of a Resize, the size of the result might change.
@@ -259,7 +259,7 @@ class _Values(dict[str, object]):
 
 
 def _simple(value: object, share: float) -> object:
-    """Return the array, with each float that is near a multiple of 1/1024 replaced by the multiple.
+    """Round each float that is near a multiple of 1/1024 to this multiple, and return the array.
 
     A float is near a multiple if the relative distance is at most `share`.
     """
@@ -338,7 +338,10 @@ class _Evaluator(ReferenceEvaluator):
 
 
 def _partial_sums(node: NodeProto, left: Array, right: Array) -> float:
-    """Return an upper bound on the magnitudes of all partial sums of a matrix product or convolution, in any order."""
+    """Return an upper bound on the magnitudes of all partial sums of a matrix product or convolution.
+
+    The bound holds for any order of summation.
+    """
     flipped = {attribute.name for attribute in node.attribute if attribute.i}
     a, b = (np.abs(np.where(np.isfinite(value), value, 0.0)) for value in (left, right))
     if node.op_type == "Conv":
@@ -573,7 +576,7 @@ class ConvTranspose(OpRun):
 def _transposed_pads(
     image: Sequence[int], result: Sequence[int], strides: Sequence[int], attributes: Mapping[str, Any]
 ) -> list[tuple[int, int]]:
-    """Return how many pixels a ConvTranspose removes before and after the result, for each axis.
+    """For each axis, return how many pixels a ConvTranspose removes at the start and at the end of the result.
 
     `result` contains the extents of the result before pixels are removed.
     """
@@ -669,13 +672,13 @@ class Hardmax(Softmax):
     """A one at the first maximum along all axes from `axis` on, and zeros elsewhere (ONNX Hardmax before opset 13)."""
 
     def of_rows(self, rows: Array) -> Array:
-        """Return the rows with a one at the first maximum of each row, and zeros elsewhere."""
+        """Return a matrix that has a one at the first maximum of each row of `rows`, and zeros at all other positions."""
         largest: Array = np.arange(rows.shape[1]) == rows.argmax(axis=1)[:, None]
         return largest.astype(rows.dtype)
 
 
 class _PlainRecurrence(OpRun):
-    """A recurrent operator with its default functions, whose sequences all have the length of the input.
+    """A recurrent operator with its default functions. All sequences have the length of the input.
 
     The implementations in ONNX's reference evaluator ignore the input `sequence_lens` and some attributes.
     """
@@ -805,7 +808,7 @@ class Resize(op_resize.Resize):
         return (found,)
 
     def _chosen(self, x: Array, *others: Array | None) -> Array:
-        """Return the flat position in `x` of the source pixel of each pixel of the result."""
+        """For each pixel of the result, return the flat position in `x` of the source pixel."""
         places = np.arange(x.size, dtype=np.int32).reshape(x.shape)
         narrow = [None if v is None else v.astype(np.float32) if v.dtype.kind == "f" else v for v in others]
         given = {f"v{n}": v for n, v in enumerate((places, *narrow)) if v is not None}

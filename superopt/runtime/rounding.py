@@ -33,12 +33,13 @@ class OutputErrors:
     Attributes:
         original: the original's error.
         candidate: the candidate's error.
-        least: the smallest error that is assumed for the original. When the two errors are compared, the original's error is at
-            least this number. For a floating-point output, the number is the larger of two errors: the largest change of the
-            output when inputs change in their last bits, and an error of a few units in the last place.
+        least: the smallest error that is assumed for the original. When the two errors are compared, the original's error
+            counts as at least this number. For a floating-point output, the number is the larger of two errors: the largest
+            change of the output when inputs change in their last bits, and an error of a few units in the last place.
         direct: whether the candidate is compared with the original, because there is no float64 run.
         floating: whether the output is floating-point.
-        off: the number of elements whose error in the original is large relative to the mean magnitude of the element's row.
+        off: the number of elements with a large error in the original. The error is measured relative to the mean magnitude of
+            the element's row.
         elements: the number of elements.
         own: the sum of the squares of the original's relative errors. The sum is over the elements with a large error (see
             `off`).
@@ -68,7 +69,10 @@ class OutputErrors:
         )
 
     def strayed(self, factor: float) -> str:
-        """Return a message if the candidate's error exceeds `factor` times the original's error, or an empty text."""
+        """Return a message if the candidate's error exceeds `factor` times the original's error.
+
+        Otherwise, return an empty text.
+        """
         allowed = factor * max(self.original, self.least)
         if self.candidate <= allowed:
             return ""
@@ -94,8 +98,8 @@ class OutputPair:
         nudged: outputs that differ from the original's output only by rounding, such as the original's outputs on inputs that
             are changed in their last bits.
         exact: the output of a float64 run, or None if there is none.
-        ordinary: whether the inputs are finite and random. If so, the candidate must have the original's NaN and infinities at
-            the same positions. A NaN or an infinity that rounding can change is exempt.
+        ordinary: whether the inputs are finite and random. If so, NaN and infinities must be at the same positions in both
+            outputs. A NaN or an infinity that rounding can change is exempt.
         direct: whether there is no float64 run. If so, the error of the candidate may be up to 1024 units in the last place.
         spread: a boolean array. Where the array is True, the candidate may be infinite or NaN although the original is finite.
     """
@@ -109,7 +113,7 @@ class OutputPair:
     spread: Array | None = None
 
     def fault(self, factor: float) -> str:
-        """Return a message if the candidate's output is wrong, or an empty text.
+        """Return a message if the candidate's output is wrong. Otherwise, return an empty text.
 
         An element may differ from the original's element by up to `factor` times the rounding noise of the element.
         """
@@ -123,12 +127,12 @@ class OutputPair:
             return self._not_finite() or self._strays(factor)
 
     def _changed_type(self) -> str:
-        """Return a message if the two outputs differ in type or shape, or an empty text."""
+        """Return a message if the two outputs differ in type or shape. Otherwise, return an empty text."""
         before, after = (f"{one.dtype}{list(one.shape)}" for one in (self.original, self.candidate))
         return "" if before == after else f"{before} became {after}"
 
     def difference(self) -> str:
-        """Return a message if the two outputs have different bits, or an empty text.
+        """Return a message if the two outputs have different bits. Otherwise, return an empty text.
 
         Signs of zeros and bits of NaN are not compared.
         """
@@ -231,7 +235,10 @@ class OutputPair:
         return found
 
     def _strays(self, factor: float) -> str:
-        """Return a message if the candidate differs too much from both the original and the float64 run, or an empty text."""
+        """Return a message if the candidate differs too much from both the original and the float64 run.
+
+        Otherwise, return an empty text.
+        """
         kind = self.original.dtype
         ulp, least = ulp_of(kind), _smallest(kind)
         original, candidate = self.original.astype(np.float64), self.candidate.astype(np.float64)

@@ -71,8 +71,8 @@ class Port:
         dtype: the numpy type of the elements, or the object type if the input is not a tensor of numbers.
         shape: for each axis, an integer or the name of a dynamic dimension. An unnamed dimension is named by the input and the
             axis, such as `x.0`.
-        kind: ONNX Runtime's name for the type, such as `tensor(string)`, if `dtype` is the object type. Otherwise an empty
-            text.
+        kind: ONNX Runtime's name for the type, such as `tensor(string)`, if `dtype` is the object type. Otherwise, `kind` is an
+            empty text.
     """
 
     name: str
@@ -206,7 +206,7 @@ class Session:
             return [array_of(value) for value in self._session.run_with_ort_values(None, placed)]
 
     def trace(self) -> Path:
-        """Stop profiling, and return the profile file, which contains all nodes that have run so far."""
+        """Stop profiling, and return the path of the profile file. The file contains all nodes that have run so far."""
         return Path(self._session.end_profiling())
 
     def bind(self, feeds: Mapping[str, Array], *, wall: bool = False) -> Bound:
@@ -236,7 +236,7 @@ def _failing() -> Iterator[None]:
 
 
 def _freeing() -> Any:
-    """Return options for a run on the CPU, after which ONNX Runtime frees the memory that the session does not use."""
+    """Return options for a run on the CPU. After this run, ONNX Runtime frees the memory that the session does not use."""
     options = runtime().RunOptions()
     options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
     return options

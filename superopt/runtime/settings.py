@@ -58,7 +58,7 @@ def settings(choices: Sequence[str]) -> Settings:
 
 
 def with_choices(device: Device, choices: Sequence[str]) -> Device:
-    """Return a copy of the device whose sessions use the tuning choices in `choices`.
+    """Return a copy of the device. Sessions on this copy use the tuning choices in `choices`.
 
     A choice is the name of an ONNX Runtime optimizer to switch off, or `option=value` to set an option. The copy switches off
     the optimizers in `choices` and no other optimizer. An optimizer that only `device` switches off is on in the copy.

@@ -63,7 +63,7 @@ def sizes_to_check(model: ModelProto, start: Mapping[str, int], fixed: Container
 
     Args:
         model: the model. Weights may be in other files.
-        start: sizes of all dynamic dimensions at which the model runs.
+        start: a size for each dynamic dimension. The model runs at these sizes.
         fixed: dimensions that keep their size from `start`. The yielded mappings do not contain these dimensions.
     """
     names = [name for name in dynamic_dimension_keys(model) if name not in fixed]
@@ -93,7 +93,7 @@ def sizes_to_check(model: ModelProto, start: Mapping[str, int], fixed: Container
 def _growing_together(names: Sequence[str], start: Mapping[str, int]) -> Iterator[dict[str, int]]:
     """Yield copies of `start` in which two dimensions are increased by the same number.
 
-    If a dimension of the model is the sum of two other dimensions, the model may run only at such sizes.
+    If one dimension is the sum of two other dimensions, the model may run only if the sum and one summand grow equally.
     """
     for shift in CHECK.paired_size_increases:
         for pair in itertools.combinations(names, 2):
@@ -224,7 +224,10 @@ class _Constants:
         return True
 
     def _result(self, node: NodeProto) -> Array | None:
-        """Return the result of a node, or None if the node is not one of `_FOLDED` or an operand is not a known constant."""
+        """Return the result of a node.
+
+        If the operator is not in `_FOLDED`, or an operand is not a known constant, return None.
+        """
         names = [*dict.fromkeys(filter(None, node.input))]
         if node.op_type == "Shape" and names and names[0] in self.extents:
             ends = attribute_values(node)

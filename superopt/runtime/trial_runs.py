@@ -36,7 +36,7 @@ class TrialSession:
         self.peak_bytes = 0
 
     def run(self, feeds: Mapping[str, Array]) -> int:
-        """Run the model once, and return the memory in bytes that the run has needed, or 0 if this memory is not known.
+        """Run the model once, and return the memory in bytes that the run has needed. If this memory is not known, return 0.
 
         Raises:
             InvalidModelError, RuntimeDiedError, TimeoutError: See `Child.load`.
@@ -72,7 +72,9 @@ class TrialRuns:
         self._possible = device.provider == "cpu" and 2 * stored_bytes(model) <= COMPARISON.max_resident_bytes
 
     def require_runs(self, feeds: Mapping[str, Array]) -> int:
-        """Run the model once in a child process, and return the memory in bytes that the run has needed, or 0 if not known.
+        """Run the model once in a child process, and return the memory in bytes that the run has needed.
+
+        If this memory is not known, return 0.
 
         Raises:
             InvalidModelError: ONNX Runtime raises an error, crashes, or does not end in time.

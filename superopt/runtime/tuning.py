@@ -52,8 +52,8 @@ class Tuning:
     """The result of tuning a model's sessions.
 
     Attributes:
-        tried: a mapping from each single choice (a setting to try) to the comparison of a session with this choice and a
-            session with default settings.
+        tried: for each single choice (a setting to try), the comparison of two sessions. One session has this choice, and the
+            other session has default settings.
         choices: the best choices for the session (see `settings`). The tuple is empty if the defaults are best.
         comparison: the comparison of a session with all `choices` and a session with default settings, or None if the defaults
             are best.
@@ -158,7 +158,8 @@ def _is_possible(
 def acting_optimizers(model: Loadable, device: Device) -> list[str]:
     """Return the names of ONNX Runtime's optimizers that affect the model.
 
-    An optimizer affects the model if the optimized graph has more nodes of an operator that the optimizer introduces.
+    An optimizer affects the model if it introduces an operator, and the optimized graph has more nodes of this operator than
+    the model.
 
     Raises:
         InvalidModelError, ProviderError: see `tune`.

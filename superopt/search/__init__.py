@@ -5,9 +5,9 @@ then `segment_search`, `backtracking`, `apply` and `gate`.
 
 The search of a whole model:
 
-    `passes`: the sequence of searches of a model (islands, windows, shifted windows, mutants) within the time budget.
+    `passes`: searches a model several times (islands, windows, shifted windows, mutants) within the time budget.
     `segments`: the parts of a model that are searched one by one, and the gain that a search found for a part.
-    `partition`: cuts a long island into windows of consecutive nodes, at places where few values cross.
+    `partition`: cuts a long island into windows of consecutive nodes, so that few values cross each cut.
     `segment_search`: searches each distinct segment of a model once, caches the results, and confirms the gains.
     `schedule`: the order of segments, and the share of the budget for each segment.
     `canonical`: a canonical form for segments that differ only in names, so that repeated layers are searched once.
@@ -21,31 +21,31 @@ The search of a whole model:
 The search of one segment, by single steps:
 
     `backtracking`: best-first search under the measured cost (as in TASO).
-    `lookahead`: chains of steps whose estimated cost falls only at the end.
+    `lookahead`: chains of steps that lower the estimated cost only at the end.
     `apply`: one rewriting step: finds all matches in a state, and replaces terms.
-    `ruleset`: an index of rules that quickly excludes the rules that cannot match at a term.
+    `ruleset`: an index of the rules, to find quickly which rules may match at a term.
     `gate`: decides which matches a floating-point mode allows (fast-math flags, NaN and infinities, cancelling sums).
-    `absorption`: finds where one side of a rule lets NaN or infinities through and the other side does not.
+    `absorption`: finds which NaN and infinite inputs reach the result of only one side of a rule.
     `roofline`: estimates the time of a state from the speeds of a device (`Machine`), without measuring.
 
 The search of one island, by rewrites of the whole island:
 
     `island`: searches an island: replaces unrolled recurrences, makes sweeps, and chooses algorithms.
     `sweep`: decides which sweeps to make and to measure. A sweep applies one rule at all of its matches.
-    `sweeper`: makes one sweep, and then removes operators that only move elements and cancel each other.
+    `sweeper`: makes one sweep, and then removes data-movement operators that cancel.
     `meeting`: sort keys for matches that join or cancel slices and concatenations.
     `layers`: joins equal parallel branches layer by layer (horizontal fusion).
     `widen`: pads axes to extents that suit kernels.
     `vanish`: removes terms that compute nothing, such as `x + zeros`.
     `fuse`: tries fusion rules and recognized operators on a search result, and measures the new states.
-    `rearrangement`: finds subterms that one operator can replace and that only move, repeat or pool one tensor's elements.
-    `recognition`: finds subterms that compute the same function as one operator, in whatever form they are written.
+    `rearrangement`: finds a single operator for a subterm that only moves, repeats or pools the elements of one tensor.
+    `recognition`: finds a single operator that computes the same function as a subterm, whatever the subterm's form.
     `algorithm`: chooses a faster algorithm for an operator, such as Winograd's algorithm for a convolution.
 
 Unrolled recurrences:
 
     `reroll`: replaces unrolled recurrences by operators such as LSTM.
-    `linear`: a normal form of linear maps, in which the steps of a recurrence are recognized.
+    `linear`: rewrites linear maps to a normal form, so that the steps of a recurrence can be recognized.
     `sequence`: joins tensors that are read one by one, such as time steps, into one tensor.
 
 Mutants:

@@ -1,11 +1,11 @@
-"""Find on which side of a rule NaN and infinite inputs reach or change the result.
+"""Find the NaN and infinite inputs that reach or change the result of only one side of a rule.
 
 Both sides are evaluated in IEEE arithmetic, by the definitions of their operators, at random small sizes. The values are
-random, and elements of one variable are then replaced by NaN or an infinity. An operator's file may state in the term `KERNEL`
-how kernels compute the operator. This term is then evaluated instead of the operator's definition.
+random. Then some elements of one variable are replaced by NaN or an infinity. The file of an operator may contain a term
+`KERNEL`, which states how kernels compute the operator. This term is then evaluated instead of the operator's definition.
 
-For example, `where(c, x * y, 0)` is 0 wherever `c` is false, even if `y` is NaN there. The term `where(c, x, 0) * y` is equal
-over the real numbers, but is NaN wherever `y` is NaN.
+For example, `where(c, x * y, 0)` is 0 wherever `c` is false, even if `y` is NaN there. The term `where(c, x, 0) * y` equals the
+first term over the real numbers, but is NaN wherever `y` is NaN.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ SPECIAL = (0.0, -0.0, 1.0, -1.0, 2.0, -2.0)
 
 @functools.cache
 def absorption(rule: Rule) -> Absorption:
-    """Return where NaN and infinities reach the result of only one side of the rule.
+    """Return which NaN and infinite inputs reach the result of only one side of the rule.
 
     A comparison operator may turn NaN and infinite elements into finite numbers. If finite elements of the two sides then
-    differ, the result says that NaN or infinities reach the right side.
+    differ, the returned value says that NaN or infinities reach the right side.
 
     Both sides are evaluated on random values, some of which are NaN or infinite. The values depend on the rule alone, so that
-    the result is always the same. If no random instance of the rule is found, the result says that the sides may differ for
-    every variable.
+    the result is always the same. If no random instance of the rule is found, the returned value says that the sides may differ
+    for every variable.
     """
     rng = np.random.default_rng(zlib.crc32(str(rule).encode()))
     equations = rule.equations
@@ -65,7 +65,7 @@ def absorption(rule: Rule) -> Absorption:
 
 
 def _at(equation: Equation, instance: Instance, rng: np.random.Generator) -> Absorption:
-    """Return where NaN and infinities reach the result of only one side of the equation, at one instance of the equation.
+    """Return, for one instance of the equation, which NaN and infinite inputs reach the result of only one side.
 
     Several cases are evaluated at once, along an additional last axis of the values. In a case, either all values are finite,
     or some elements of one variable are NaN or infinite.
@@ -102,10 +102,10 @@ def _at(equation: Equation, instance: Instance, rng: np.random.Generator) -> Abs
 
 
 def _as_kernels(roots: tuple[Term, ...]) -> tuple[Term, ...]:
-    """Return the terms after every operator that has a `KERNEL` term is replaced by this term.
+    """Replace every operator that has a `KERNEL` term by this term, and return the new terms.
 
-    A `KERNEL` term states how kernels compute an operator. An operator has such a term if its kernels and its definition give
-    NaN or infinities for different inputs.
+    A `KERNEL` term states how kernels compute an operator. An operator has a `KERNEL` term if its kernels and its definition
+    give NaN or infinities for different inputs.
     """
     done: dict[Term, Term] = {}
     for term in subterms(*roots):
@@ -127,15 +127,15 @@ def _apart(left: Array, right: Array) -> Array:
 
 
 def _special(values: Array) -> Array:
-    """Return 0 for each finite element, 1 or -1 for an infinite element by its sign, and 2 for NaN."""
+    """Return 0 for each finite element, 1 for infinity, -1 for minus infinity, and 2 for NaN."""
     return np.where(np.isnan(values), 2.0, np.where(np.isinf(values), np.sign(values), 0.0))
 
 
 def _drawn(name: str, shape: tuple[int, ...], cases: list[tuple[str, float]], rng: np.random.Generator) -> Array:
     """Return random values of one variable for all cases.
 
-    Each case consists of the name of a variable and a value, which is NaN or an infinity. In a case with the name `name`, some
-    elements of the variable are set to the value of the case. All other elements are finite.
+    A case is a pair: the name of a variable, and NaN or an infinity. In a case with the name `name`, some elements of the
+    variable are set to NaN or to this infinity. All other elements are finite.
     """
     size = (*shape, len(cases))
     values = np.where(rng.random(size) < 0.3, rng.choice(SPECIAL, size), rng.standard_normal(size))

@@ -7,7 +7,7 @@ measured first. For each operator, only the algorithm with the lowest estimated 
 
 All algorithms that are faster in these measurements are then applied together, within the limit on the size of the weights. If
 the whole island does not become faster, the algorithms are tried one by one. Each algorithm is first tried for all operators
-for which it was chosen. If the island does not become faster, the algorithm is tried for one operator at a time.
+for which it was chosen. If the island is still not faster, the algorithm is tried for one operator at a time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class AlgorithmSite:
     Attributes:
         term: the term.
         rule: the name of the rule that gives the alternative algorithm.
-        other: the term with the alternative algorithm, which can replace `term`.
+        other: a term that computes `term` by the alternative algorithm.
         alone: the states that are timed: `term` and `other`, with variables in place of their common operands.
         gain: the estimated or measured seconds that the alternative algorithm saves.
     """
@@ -57,11 +57,11 @@ class AlgorithmSite:
 def with_algorithms(
     found: SearchResult, rules: RuleSet, *, estimate: Cost, measure: Cost, limits: SearchLimits
 ) -> SearchResult:
-    """Return the search result with alternative algorithms for some operators, or `found` if no algorithm makes the result
-    faster.
+    """Use alternative algorithms for some operators of a search result, and return the new search result.
 
-    The algorithms come from `rules.algorithms`. Only algorithms that are faster when measured are used. `limits` contains the
-    deadline and the number of elements by which the weights may grow.
+    If no algorithm makes the result faster, return `found`. The algorithms come from `rules.algorithms`. An algorithm is used
+    only if it is faster in a measurement. `limits` contains the deadline and the number of elements by which the weights may
+    grow.
     """
     alike: dict[Hashable, list[AlgorithmSite]] = {}
     for place in algorithm_sites(found.outputs, rules, estimate):
@@ -152,7 +152,7 @@ class _Taking:
 def algorithm_sites(state: State, rules: RuleSet, estimate: Cost) -> Iterator[AlgorithmSite]:
     """Yield a site for each term that has an alternative algorithm with a lower estimated time.
 
-    If a term has several such algorithms, the site contains the algorithm with the lowest estimated time.
+    If a term has several alternative algorithms, the site contains the algorithm with the lowest estimated time.
     """
     for term in run_time_terms(state):
         ways = [_place(term, name, match.replacements[0], estimate) for name, match in rules.algorithms.matches(term)]

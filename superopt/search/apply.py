@@ -29,7 +29,7 @@ A mutant is a cheaper term that equals the operator at some output positions. Th
 class Step:
     """One rewrite: the name of the rule, the terms that the rule replaces (`roots`), and their replacements.
 
-    A certificate (the record of what an optimization changed) contains such steps.
+    A certificate (the record of what an optimization changed) contains the steps of the search.
     """
 
     rule: str
@@ -95,11 +95,11 @@ def siblings(live: Sequence[Term]) -> list[list[Term]]:
 
 
 def successors(state: State, rules: RuleSet, focus: frozenset[Term] | None = None) -> Iterator[tuple[State, Step]]:
-    """Yield each state that results from applying one rule to `state` at one match, with the step. The order is deterministic.
+    """Yield a pair for each match of a rule in `state`: the state after the rule is applied, and the step.
 
-    A state is a tuple of output terms. If `focus` is given, a rule is applied only if the first term that it replaces is in
-    `focus`. Rules with several outputs are applied to siblings, which are terms at the same distance from the inputs. Terms
-    that depend only on weights are not rewritten, because they cost nothing at run time.
+    A state is a tuple of output terms. The order of the pairs is deterministic. If `focus` is given, a rule is applied only if
+    `focus` contains the first replaced term. Rules with several outputs are applied to siblings, which are terms at the same
+    distance from the inputs. Terms that depend only on weights are not rewritten, because they cost nothing at run time.
     """
     live = run_time_terms(state)
     beside = {term: same for same in siblings(live) for term in same}
@@ -113,7 +113,7 @@ def successors(state: State, rules: RuleSet, focus: frozenset[Term] | None = Non
 
 
 def replace_match(state: State, match: Match, live: Sequence[Term]) -> State | None:
-    """Return the state after a match of a rule is applied. The roots of the match are the terms that the rule replaces.
+    """Apply a match of a rule, and return the new state. The roots of the match are the terms that the rule replaces.
 
     Returns None if shapes do not fit. Also returns None if one root is computed from another root, because the result would
     then contain a cycle. The state is a tuple of output terms. `live` lists the terms that are computed at run time, as
@@ -152,7 +152,7 @@ def replaced_terms(state: State, wanted: Mapping[Term, Term]) -> Mapping[Term, T
     """Make all replacements in `wanted`, and return a mapping from each term of the state to the resulting term.
 
     `wanted` maps terms to their replacements. Terms inside a replacement are replaced too. Returns None if the replacements
-    contain each other in a cycle, or if a shape does not fit.
+    form a cycle, or if a shape does not fit.
     """
     done: dict[Term, Term] = {}
     waiting: set[Term] = set()

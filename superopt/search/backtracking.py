@@ -1,4 +1,4 @@
-"""Best-first backtracking search for a cheaper equivalent of a segment (a part of the model) under a measured cost.
+"""Best-first backtracking search, by measured cost, for a cheaper equivalent of a segment (a part of the model).
 
 A state is the segment's tuple of output terms. The search takes one state after the other from the queue, and measures each
 state. Each successor of the state enters the queue with a predicted cost: the measured cost of the state, plus the difference
@@ -88,10 +88,11 @@ class _Visit:
 
 
 def search(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits: SearchLimits | None = None) -> SearchResult:
-    """Search for the cheapest state by applying the rules step by step, and return it, or `start` if no state is cheaper.
+    """Apply the rules step by step, and return the cheapest state found.
 
-    The function `measure` returns the cost of a state. `estimate` and `limits` determine which states are measured. Two
-    searches with equal costs return equal results, unless the deadline stops a search.
+    If no state is cheaper than `start`, return `start`. The function `measure` returns the cost of a state. `estimate` and
+    `limits` determine which states are measured. If `estimate` and `measure` return equal costs in two searches, the results
+    are equal, unless the deadline stops a search.
     """
     return _Search(start, rules, estimate, measure, limits or SearchLimits()).run()
 

@@ -114,5 +114,5 @@ def exchange_program(
 
 
 def _is_admitted(gate: Gate | None, operands: Sequence[Term]) -> bool:
-    """Return whether the gate (filter for the floating-point mode) permits a cheaper term for an operator on these operands."""
+    """Return whether the gate (filter for the floating-point mode) permits a mutant of an operator on these operands."""
     return gate is None or gate.permits_polynomial(operands)

@@ -4,8 +4,8 @@ One fusion is applied at all of its matches at once. Next, reshapes and transpos
 removed. The next fusion is tried on the result. Each result is a candidate, and a measurement decides whether the candidate is
 faster.
 
-A fusion matches only one form of a term. `superopt.search.recognition` finds terms that compute the function of an operator in
-any other form.
+A fusion matches only one form of a term. `superopt.search.recognition` recognizes the function of an operator in any other
+form.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ PRIMES = (5, 7, 11, 13, 17, 19)
 
 
 def with_fusions(found: SearchResult, fusions: RuleSet, *, faster: Callable[[State, State], float]) -> SearchResult:
-    """Return the search result after the fusions that give the fastest state, or `found` if no fusion gives a faster state.
+    """Apply the fusions that give the fastest state to a search result, and return the new search result.
 
-    A fusion replaces a term by an operator whose definition equals the term.
+    If no fusion gives a faster state, return `found`. A fusion replaces a term by an operator whose definition equals the term.
 
     Args:
         found: the search result.
         fusions: the rules that are fusions.
         faster: a function that times two states and returns the speed of the second relative to the first. Whole states are
-            timed, because the sum of the times of single kernels is unreliable if many kernels become one.
+            timed, because the sum of the times of single kernels is unreliable if many kernels become one kernel.
     """
     best, most = found, 1 + SEARCH.min_gain_share
     for state, steps in fusion_states(found.outputs, fusions):
@@ -56,7 +56,7 @@ def with_single_operators(
     faster: Callable[[State, State], float],
     others: Callable[[State], Mapping[str, Mapping[Term, Term]]] = lambda _: {},
 ) -> SearchResult:
-    """Return the search result with subterms replaced by single operators that compute the same functions.
+    """Replace subterms of a search result by single operators that compute the same functions, and return the new result.
 
     First, all operators are tried together. Then each operator is tried by itself. Replacements are kept if they make the whole
     state faster.
@@ -65,8 +65,8 @@ def with_single_operators(
         found: the search result.
         rules: rules of recognized operators, and fusions without reshapes or transposes around the operator.
         faster: a function that times two states and returns the speed of the second relative to the first.
-        others: a function that takes a state and returns further replacements: a mapping from the name of each step to a
-            mapping from terms to their replacements.
+        others: a function that returns further replacements in a state. The result maps the name of each step to a mapping from
+            terms to their replacements.
     """
     every = tuple(dict.fromkeys((*rules.names, *others(found.outputs))))
     best = found
@@ -85,9 +85,10 @@ def with_single_operators(
 def _single_operator_steps(
     state: State, rules: RuleSet, others: Callable[[State], Mapping[str, Mapping[Term, Term]]], names: Sequence[str]
 ) -> tuple[State, tuple[Step, ...]] | None:
-    """Replace every match of the rules with these names, and return the new state and the steps.
+    """Apply the rules with these names at every match, and return the new state and the steps.
 
-    The replacements that the function `others` returns for these names are also made. The result is None if nothing matches.
+    The function `others` returns further replacements for these names, which are made too. The result is None if nothing
+    matches.
     """
     steps: list[Step] = []
     for name in names:
@@ -111,7 +112,7 @@ def _step(name: str, wanted: Mapping[Term, Term], done: Mapping[Term, Term]) -> 
 
 
 def _has_fixed_constants(replacement: Term, root: Term) -> bool:
-    """Return whether all constants that occur in the replacement and not in `root` have fixed shapes."""
+    """Return whether the new constants of the replacement have fixed shapes. A constant is new if it is not in `root`."""
     old = set(subterms(root))
     new = (part for part in subterms(replacement, stop=old) if part.constant)
     return all(isinstance(extent, int) for part in new for extent in part.shape)
@@ -150,9 +151,9 @@ def order_keeping_replacements(state: State) -> dict[Term, Term]:
 
 
 def _in_order(term: Term) -> Term | None:
-    """Follow the chain of reshapes and transposes down from `term`, and return the lowest operand with the same element order.
+    """Follow the chain of reshapes and transposes down from `term`. Return the lowest operand with the element order of `term`.
 
-    Return None if there is no such operand. Dynamic dimensions are replaced by primes to compare the orders.
+    Return None if no operand has this element order. Dynamic dimensions are replaced by primes to compare the orders.
     """
     chain = [term]
     while chain[-1].op in ORDERS:

@@ -47,7 +47,7 @@ SPECIAL_VALUES = ("nan", "inf", "-inf")
 
 @dataclass(frozen=True)
 class Absorption:
-    """Where NaN or infinite elements reach the result of one side of a rule, but not of the other side.
+    """Describes which NaN and infinite elements reach the result of only one side of a rule.
 
     Attributes:
         exposed: pairs of a variable and a value from `SPECIAL_VALUES`. If an element of the variable has this value, a result
@@ -56,8 +56,8 @@ class Absorption:
             element may become non-finite on one side only.
         partial: whether finite values can make a result element non-finite on the right side only.
         changes: whether finite values can make a result element NaN or infinite on the left side, while the right side gives a
-            different value. The right side may give a finite value, the opposite infinity, or NaN instead of an infinity. A
-            comparison operator that reads such a value gives a finite result, which may then differ between the two sides.
+            different value. The right side may give a finite value, the opposite infinity, or NaN instead of an infinity. If a
+            comparison operator reads these values, its finite results may differ between the two sides.
     """
 
     exposed: frozenset[tuple[str, str]]
@@ -72,8 +72,8 @@ class Gate:
     Args:
         mode: the floating-point mode.
         facts: bounds and other facts about the values of variables, by the name of the variable.
-        absorption: a function from a rule to its `Absorption`, which says where NaN and infinite elements reach the result of
-            only one side of the rule.
+        absorption: a function that returns the `Absorption` of a rule: which NaN and infinite elements reach the result of only
+            one side.
         strict: whether values must be proved finite on all inputs. If False, a proof for ordinary inputs is enough. The caller
             must then also run the result on inputs that are not ordinary.
         signed_zeros: whether the sign of a zero may decide the sign of an infinity, because the zero reaches a divisor. If so,
@@ -132,9 +132,9 @@ class Gate:
         return self._facts[term]
 
     def permits_polynomial(self, operands: Iterable[Term]) -> bool:
-        """Return whether the floating-point mode permits a polynomial in these operands to be replaced by an equal polynomial.
+        """Return whether the floating-point mode permits replacing a polynomial in these operands by an equal polynomial.
 
-        Such a replacement may round differently, and may change which results are NaN or infinite.
+        The equal polynomial may round differently, and may change which results are NaN or infinite.
         """
         if self.mode is FpMode.PRECISE:
             return False
@@ -144,11 +144,13 @@ class Gate:
         return all(one.ordinary and (one.sure or not self.strict) for one in known)
 
     def permits_rearrangement(self, operand: Term, arithmetic: AbstractSet[str]) -> bool:
-        """Return whether a term may be replaced by a different term that moves, selects or adds the same elements of `operand`.
+        """Return whether the mode permits replacing a term by a different term that rearranges or pools `operand`.
+
+        Both terms must move, select or add the same elements of `operand`.
 
         `arithmetic` contains the operators in the two terms, except operators that only move or repeat elements. ONNX Runtime's
-        kernels of maximum pooling either drop or return a NaN, depending on the position of the NaN. Terms with such operators
-        may be replaced only if no element of `operand` may be NaN.
+        kernels of maximum pooling either drop or return a NaN, depending on the position of the NaN. Terms with maximum or
+        minimum operators may be replaced only if no element of `operand` may be NaN.
         """
         if not arithmetic:
             return True
@@ -230,7 +232,7 @@ class Gate:
         return tuple(value for value, is_possible in zip(SPECIAL_VALUES, possible, strict=True) if is_possible)
 
     def _is_bounded(self, rule: Rule, match: Match, bound: Mapping[str, Facts]) -> bool:
-        """Return True if the match keeps all intentional rounding, and magnitudes are bounded where the rule needs bounds.
+        """Return whether the match keeps all intentional rounding and satisfies the rule's bounds on magnitudes.
 
         For example, `(x + c) - c` with a large constant c rounds x on purpose.
         """
@@ -266,7 +268,7 @@ class Gate:
         return len(new - old) > 0 and next(large, None) is not None
 
     def _distributes_over_difference(self, match: Match) -> bool:
-        """Return whether the match distributes products over a sum of variables that may cancel each other.
+        """Return whether the match distributes products over a sum whose operands may cancel.
 
         For example, `(x - y) @ w => x @ w - y @ w` loses digits of `x - y` if x is near y.
         """
@@ -305,7 +307,7 @@ class Gate:
 
 
 def sum_cancels_in_state(term: Term, operands: Sequence[Facts]) -> bool:
-    """Return whether the term is a sum of three or more terms of which two may cancel.
+    """Return whether the term is a sum of three or more operands, and two of the operands may cancel.
 
     Two constants may cancel if they are large and have opposite signs at some elements. A term and its negative cancel.
     Constants of ordinary magnitude do not count.
@@ -338,7 +340,7 @@ def _rounds(term: Term) -> bool:
 
 
 def _inside(match: Match) -> list[Term]:
-    """Return the terms on both sides of the match that correspond to the operators in the rule.
+    """Return the terms that correspond to the operators in the rule, on both sides of the match.
 
     Terms that are bound to the rule's variables are left out. If the rule matches only some operands of a sum, the remaining
     operands are left out too.
@@ -347,7 +349,7 @@ def _inside(match: Match) -> list[Term]:
 
 
 def _outside(match: Match) -> set[Term]:
-    """Return the terms that are bound to the rule's variables, and the operands of a sum that the rule does not match.
+    """Return the terms that are bound to the rule's variables, and the unmatched operands of a sum.
 
     A sum or a product among these terms may have become part of a longer sum or product, so its operands are included.
     """

@@ -1,7 +1,9 @@
-"""The search for the cheapest form of a whole island, a convex region of the model whose operators all have definitions.
+"""The search for the cheapest form of a whole island.
 
-A sweep applies one rule at all of its matches at once. Sweeps start from the island as given, and from the island with
-operators such as LSTM in place of unrolled recurrences. The search also tries alternative algorithms for the island's
+An island is a convex region of the model. All operators of an island have definitions.
+
+A sweep applies one rule at all of its matches at once. Sweeps start from two forms of the island: the given form, and a form
+with operators such as LSTM in place of unrolled recurrences. The search also tries alternative algorithms for the island's
 operators.
 """
 
@@ -28,7 +30,7 @@ def search_island(
     The search makes sweeps and tries alternative algorithms for operators. A sweep applies one rule at all of its matches at
     once. Return the cheapest state found, or `start` if no state is cheaper. Algorithms are chosen for the operators of the
     start, and for the operators of the state that the sweeps find. On a large island, there may be no time left to choose
-    algorithms for the second of these states.
+    algorithms for the state that the sweeps find.
     """
     within = limits or SearchLimits()
     cost = measure(start)

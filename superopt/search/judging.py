@@ -65,7 +65,7 @@ class ModelOutcome:
 
     Attributes:
         candidate: The candidate.
-        spent: The seconds of checks and comparisons so far, including those of this candidate.
+        spent: The seconds of checks and comparisons so far, including the checks and comparisons of this candidate.
         compared: The timing of the candidate against the original model, if the candidate did not fail.
         compared_alone: The timing in sessions of one thread, if sessions of several threads are compared.
         checked: The result of the check, which compares the candidate's outputs with the original's outputs. None if the
@@ -90,8 +90,9 @@ class ModelOutcome:
 class CandidateJudge:
     """Checks the outputs of candidate models against one original model on one device, and compares the speed of the models.
 
-    Earlier results for models with equal bytes are read from the `cache`. The time that a cached result took originally counts
-    as spent time. So a repeated judgement makes the same decisions, even decisions that depend on the spent time.
+    Earlier results for models with equal bytes are read from the `cache`. If a result is cached, the seconds that were needed
+    to compute the result count as spent time. Judging a candidate again therefore gives the same decisions, even if the
+    decisions depend on the spent time.
 
     Attributes:
         original: The original model.
@@ -101,7 +102,7 @@ class CandidateJudge:
         settings: The settings of the check.
         forecaster: Predicts the times. If None, the times are measured.
         source: The source of the inputs.
-        phase: A function that takes "check", "measure" or "predict", and returns a context in which this work is done.
+        phase: A function that takes "check", "measure" or "predict", and returns the context for this work.
         progress: Receives the finished share of a comparison.
         run_bytes: The memory in bytes that a run of the original needs, as in `compare_settings`.
     """
@@ -118,8 +119,8 @@ class CandidateJudge:
     run_bytes: int = 0
 
     def judge(self, candidate: ModelCandidate, rewritten: Loadable, seconds: float, spent: JudgingSeconds) -> ModelOutcome:
-        """Compare the candidate's speed within about `seconds`. If the candidate is faster, check its outputs. Return the
-        outcome.
+        """Compare the candidate's speed with the original's speed within about `seconds`. If the candidate is faster, check its
+        outputs. Return the outcome.
 
         Most rejected candidates are not faster, so the check of outputs comes last unless the candidate's `check_first` is set.
         `rewritten` is the candidate's model. `spent` contains the seconds of earlier checks and comparisons.

@@ -2,9 +2,9 @@
 
 Equal branches are, for example, experts, towers or embedding tables. Rules with several outputs join two operators into one.
 The rules first join the operators at which the branches begin, until one operator is left. Then the rules join the operators
-that read parts of the joined operator's result. One layer after the other is joined in this way, until the branches end. Each
-join leaves slices and concatenations behind, which cancel only when the next join is made. A chain of joins therefore saves
-time only at its end. For this reason, estimated times are used only to choose between rules that join the same layer.
+that read parts of the joined operator's result. The layers are joined one by one in this way, until the branches end. Each join
+leaves slices and concatenations behind, which cancel only when the next join is made. A chain of joins therefore saves time
+only at its end. For this reason, estimated times are used only to choose between rules that join the same layer.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ Place: TypeAlias = "tuple[int, str, tuple[float, ...]]"
 def join_layers(start: Swept, sweeper: Sweeper) -> Iterator[Swept]:
     """Join the operators of each layer, starting at the inputs. Yield the state after each joined layer.
 
-    A layer contains the terms at one distance from the inputs. A layer stays unchanged if no rule joins its operators. It also
-    stays unchanged if the estimated time after a join, before slices and concatenations cancel, exceeds the sweeper's ceiling.
-    When time runs out, the last state is yielded.
+    A layer contains the terms at one distance from the inputs. A layer stays unchanged if no rule joins its operators. A layer
+    also stays unchanged if the estimated time after a join exceeds the sweeper's ceiling. The time is estimated before slices
+    and concatenations cancel. When time runs out, the last state is yielded.
     """
     here, told, level = start, start, 0
     while not expired(sweeper.deadline) and (layers := siblings(run_time_terms(here.state)))[level:]:
@@ -54,7 +54,7 @@ def has_wide_layer(state: State) -> bool:
 
 
 def _alike(layer: Sequence[Term]) -> list[list[Term]]:
-    """Return groups of the layer's terms with the same operator and shape.
+    """Group the layer's terms by operator and shape, and return the groups.
 
     Groups that are too small, and operators that only move elements, are left out.
     """
@@ -117,7 +117,8 @@ def _is_made_of(term: Term, same: Sequence[Term]) -> bool:
 
 
 def _order(live: Sequence[Term]) -> Callable[[Term], tuple[bool, Place]]:
-    """Return a function that gives each term a sort key. Terms made from slices of one term are sorted in the slices' order.
+    """Return a function that gives each term a sort key. Terms that are made from slices of one term are sorted like the
+    slices.
 
     A term gets the key of one of its users. If the user is a concatenation, the position in the concatenation is added to the
     key. If the users of a term have no key, but an operand of the term is a slice, the term gets the key of the slice (see
@@ -144,7 +145,7 @@ def _order(live: Sequence[Term]) -> Callable[[Term], tuple[bool, Place]]:
 
 
 def _part(term: Term, pieces: Mapping[Term, int]) -> Place | None:
-    """Return the sort key (see `Place`) of an operand of `term` that is a slice, or None.
+    """Return the sort key (see `Place`) of the slice among the operands of `term`.
 
     `pieces` contains the number of slices of each sliced term. If several operands are slices, the result is the sort key of
     the slice whose sliced term has the most slices. The result is None if no operand is a slice, or if two operands are slices

@@ -1,9 +1,9 @@
 """A normal form for linear maps: sums are outermost, and operators that move elements are innermost, next to the weights.
 
 Models compute the gates of a recurrent cell in different ways: as four slices of one sum of products, or as four sums of
-products. Rules for linear operators rewrite the first form into the second. Each application lowers a measure of the term, so
-the rewriting terminates. For example, the measure of a slice of a sum exceeds the measure of the sum of the slices. The measure
-is a polynomial interpretation (Lankford, On proving term rewriting systems are Noetherian, 1979).
+products. Rules for linear operators rewrite the first form into the second. Each application of a rule lowers a measure of the
+term, so the rewriting terminates. For example, the measure of a slice of a sum exceeds the measure of the sum of the slices.
+The measure is a polynomial interpretation (Lankford, On proving term rewriting systems are Noetherian, 1979).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class LinearForms:
         return self._forms[term]
 
     def _formed(self, term: Term) -> Term:
-        """Return the linear form of a term whose operands' linear forms are cached."""
+        """Return the linear form of a term. The linear forms of the operands must be cached already."""
         args = [self._forms[a] for a in term.args]
         if term.is_variable:
             return term
@@ -61,7 +61,7 @@ class LinearForms:
         return here if better is None else self.form(better)
 
     def _better(self, term: Term) -> Term | None:
-        """Return the term rewritten by the rule that lowers `_measure` most, or None if no rule lowers it."""
+        """Apply the rule that lowers `_measure` most, and return the new term. If no rule lowers `_measure`, return None."""
         if term.op not in LINEAR:
             return None
         written = _parted(term)
@@ -70,7 +70,10 @@ class LinearForms:
         return best if self._rank(best) < self._rank(term) else None
 
     def _rank(self, term: Term) -> tuple[int, bool]:
-        """Return a sort key: the term's measure (`_measure`), and whether the term is a slice of a slice along a lower axis."""
+        """Return a sort key: the term's measure (`_measure`), and whether the order of two nested slices should change.
+
+        The order should change if the outer slice has a higher axis than the inner slice.
+        """
         inner = term.args[0] if term.op == "slice" else term
         return self._measure(term), inner.op == term.op == "slice" and term.integer("axis") > inner.integer("axis")
 
@@ -98,7 +101,7 @@ class LinearForms:
 
 
 def _parted(term: Term) -> Term:
-    """Return the term with its weight split in two, if the term is a matrix product of a concatenation and a weight.
+    """If the term is a matrix product of a concatenation and a weight, split the weight in two, and return the new term.
 
     The concatenation must be along the inner axis of the product. The weight becomes a concatenation whose parts fit the parts
     of the other operand. Any other term is returned unchanged.

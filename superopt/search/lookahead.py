@@ -1,4 +1,4 @@
-"""Lookahead past steps that raise the cost: chains of a few steps whose estimated cost falls only at the end.
+"""Lookahead past steps that raise the cost: chains of a few steps that lower the estimated cost only at the end.
 
 For example, folding a low-rank adapter into its matrix takes three steps, and the first step increases the work by a large
 factor. The steps of a chain are chosen only by estimated cost, and each step is near the previous step. Only the last states of
@@ -18,7 +18,7 @@ from superopt.search.ruleset import RuleSet
 
 @dataclass(frozen=True)
 class Horizon:
-    """The limits of the search for chains of steps whose estimated cost falls only at the end.
+    """The limits of the search for chains of steps that lower the estimated cost only at the end.
 
     Attributes:
         depth: the largest number of steps in a chain.
@@ -35,7 +35,7 @@ class Horizon:
 class StepChain:
     """A chain of steps, the state that the steps lead to, and the estimated cost of the state.
 
-    `focus` contains the terms at which the next step may start, or is None if the next step may start anywhere.
+    `focus` contains the terms at which the next step may start. If `focus` is None, the next step may start anywhere.
     """
 
     state: State

@@ -24,9 +24,9 @@ def covered_first(match: Match) -> tuple[list[tuple[str, float]], int, int]:
     """Return a sort key that orders the matches of one rule at a commutative operator.
 
     Returns:
-        The positions of the slices that the matched operands are made from, the number of new concatenations that reverse the
-        order of slices, and the number of mixed concatenations (see `mixed_concat_count`). If the match covers all operands,
-        the first value is empty and the second value is 0.
+        Three values. The first contains the positions of the slices from which the matched operands are made. The second is the
+        number of new concatenations that reverse the order of slices. The third is the number of mixed concatenations (see
+        `mixed_concat_count`). If the match covers all operands, the first value is empty and the second value is 0.
     """
     if not match.rests[0]:
         return [], 0, mixed_concat_count(match)
@@ -48,8 +48,9 @@ def _part(term: Term) -> tuple[str, float]:
 
 
 def below_reshapes(term: Term) -> Term:
-    """Return the term in which the sort key of a match looks for a slice: the operand below the chain of reshapes and expands
-    at `term`, or `term` if there is no such chain.
+    """Follow the chain of reshapes and expands down from `term`, and return the operand below the chain.
+
+    If there is no chain, return `term`. The sort key of a match looks for a slice in the returned term.
     """
     while term.op in ("reshape", "expand"):
         term = term.args[0]
@@ -57,7 +58,7 @@ def below_reshapes(term: Term) -> Term:
 
 
 def _source(term: Term) -> Term:
-    """Return the operand below the chain of reshapes at `term`, or `term` if `term` is not a reshape."""
+    """Return the operand below the chain of reshapes at `term`. If `term` is not a reshape, return `term`."""
     while term.op == "reshape":
         term = term.args[0]
     return term
@@ -81,7 +82,7 @@ def operator_count_change_key(match: Match, live: Container[Term]) -> tuple[int,
     """Return a sort key: the change in the operator count, and the number of mixed concatenations that the match adds.
 
     If the match concatenates two neighbouring slices of one term, the concatenation and the slices can later become one
-    operator. So two operators are subtracted for each such concatenation. The number of mixed concatenations (see
+    operator. So two operators are subtracted for each of these concatenations. The number of mixed concatenations (see
     `mixed_concat_count`) counts as 0 if the operator count does not fall.
     """
     more = added_term_count(match, live) - _matched(match) - 2 * sum(map(rejoins_slices, new_terms(match)))
@@ -103,8 +104,7 @@ def rejoins_slices(term: Term) -> bool:
 
 
 def new_terms(match: Match) -> Iterator[Term]:
-    """Yield the terms that the match adds: the replacements and the terms below the replacements that come from the rule's
-    right side.
+    """Yield the terms that the match adds: the replacements, and the terms below the replacements.
 
     Terms that are bound to the rule's variables are left out. If the rule matches only some operands of a sum, the remaining
     operands are left out too.
@@ -148,7 +148,7 @@ def _origin(term: Term) -> tuple[str, str, Attribute]:
 
 
 def _matched(match: Match) -> int:
-    """Return the number of operators that the match replaces, or about `SEARCH.max_meeting_operators` if there are more.
+    """Return the number of operators that the match replaces. Counting stops at about `SEARCH.max_meeting_operators`.
 
     If the match replaces only some operands of a sum, the other operands are counted too.
     """

@@ -1,16 +1,16 @@
 """The search for mutants: cheaper terms that equal an operator at some output positions. The remaining positions are corrected.
 
-A program is an operator application that is a polynomial in its operands. A mutant is a term with the program's inputs and
-output shape that equals the program at some output positions. Each program is examined only once per device. The stored rules
-that were found by generalising mutants are matched first. If no rule helps, mutants are enumerated.
+A program is an operator application that is a polynomial in its operands. A mutant is a term that has the program's inputs and
+output shape, and equals the program at some output positions. Each program is examined only once per device. Stored rules that
+generalise mutants are matched first. If no rule helps, mutants are enumerated.
 
-The cost of a mutant does not depend on the values of its weights, so mutants are timed with variables as weights. First only
-the nodes that do arithmetic are timed, with a quick measurement. Then all nodes are timed. If the mutant is cheaper than the
-best mutant so far, the values of its weights are computed.
+The cost of a mutant does not depend on the values of its weights, so mutants are timed with variables as weights. First, a
+quick measurement times only the nodes that do arithmetic. Then all nodes are timed. If the mutant is cheaper than the best
+mutant so far, the values of its weights are computed.
 
 If the mutant is not proved equal to the program, the wrong positions are determined and corrected, and the mutant is measured
 again with the correction. The corrected mutants are then tried in the program's place. The costs of programs and mutants
-include alternative algorithms for their operators, because a mutant may save time only with such an algorithm.
+include alternative algorithms for their operators, because a mutant may save time only with an alternative algorithm.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class MutantTally:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Add the CPU time spent inside the context to the stage `name`."""
+        """Measure the CPU time inside the context, and add the time to the stage `name`."""
         start = time.process_time()
         try:
             yield
@@ -99,7 +99,8 @@ Faster: TypeAlias = "Callable[[State, State], float]"
 class MutantDraft(Protocol):
     """A mutant (a cheaper term in place of an operator) whose weights are not computed yet.
 
-    `term` contains variables in place of weights, which is enough to measure its cost. `solved` computes the weights.
+    `term` contains variables in place of weights. The cost of `term` can be measured with these variables. `solved` computes
+    the weights.
     """
 
     @property
@@ -211,8 +212,9 @@ def search_mutants(
 def _is_believed(program: Term, repair: CorrectedMutant, measure: Cost, faster: Faster | None) -> bool:
     """Return whether the corrected mutant `repair` is faster than the operator `program` that it replaces.
 
-    The mutant must be much faster according to `measure`, or the function `faster` must confirm that the mutant is faster. That
-    function runs the operator and the mutant alternately and compares their times. If `faster` is None, the result is True.
+    The mutant must be much faster according to `measure`, or the function `faster` must confirm that the mutant is faster. The
+    function `faster` runs the operator and the mutant alternately and compares their times. If `faster` is None, the result is
+    True.
     """
     own, other = (program,), (repair.term,)
     return (
@@ -223,7 +225,8 @@ def _is_believed(program: Term, repair: CorrectedMutant, measure: Cost, faster: 
 
 
 def _programs(state: State, estimate: Cost, measure: Cost) -> dict[Term, float]:
-    """Measure the operators that mutants may replace. Return a mapping from operators to ratios of measured to estimated time.
+    """Measure the operators that mutants may replace. Return the quotient of measured time and estimated time for each
+    operator.
 
     Operators that take only a small share of the state's time are left out. A mutant is a cheaper term that equals the operator
     at some output positions.
@@ -239,7 +242,7 @@ class _Bench:
 
     A mutant is a term that equals a program at some output positions. A mutant is first drafted: it has variables in place of
     weights, and its cost is measured. Then the weights are computed, the mutant is compared with the program and corrected, and
-    the corrected mutant is measured. `cut_short` is True if a deadline has ended this work for some program.
+    the corrected mutant is measured. `cut_short` is True if a deadline has ended the work on a program.
     """
 
     def __init__(
@@ -282,7 +285,7 @@ class _Bench:
         return {}
 
     def by_rules(self, program: Term, drafts: Mapping[StoredMutant, float], deadline: float) -> list[CorrectedMutant]:
-        """Return corrected mutants that are cheaper than the program, made from the `drafts`, cheapest first.
+        """Correct the `drafts`, and return the corrected mutants that are cheaper than the program, cheapest first.
 
         A draft is a mutant (a term that equals the program at some output positions) that is not yet corrected. After a
         corrected mutant is found, drafts with clearly higher estimated seconds are skipped.
@@ -318,7 +321,9 @@ class _Bench:
         return found
 
     def _looked(self, program: Term, drafts: Iterable[MutantDraft], deadline: float, found: list[CorrectedMutant]) -> bool:
-        """Correct the drafts, add the results that are cheaper than the program to `found`, and sort `found` by time.
+        """Correct the drafts, and add each cheaper result to `found`. Then sort `found` by time.
+
+        A result is cheaper if it takes less time than the program.
 
         A draft is a term that equals the program (an operator application) at some output positions. Return whether there was
         time for all drafts.
@@ -353,10 +358,10 @@ class _Bench:
     def _repairs(
         self, program: Term, drafts: Iterable[MutantDraft], bound: float, deadline: float
     ) -> Iterator[CorrectedMutant]:
-        """Yield corrected mutants of the program (an operator applied to variables), made from the drafts.
+        """Correct the drafts, and yield corrected mutants of the program (an operator applied to variables).
 
         A draft is a term that equals the program at some output positions, and a correction replaces the wrong elements. Each
-        corrected mutant takes less time than `bound` seconds, and less time than the corrected mutants yielded before.
+        corrected mutant takes less time than `bound` seconds, and less time than every previous corrected mutant.
         """
         done: set[Program] = set()
         for draft in drafts:
@@ -451,7 +456,7 @@ class _Bench:
         return mutant
 
     def _corrected(self, program: Term, mutant: Term) -> list[tuple[Term, str]]:
-        """Return pairs of a corrected form of the mutant and the kind of the correction.
+        """Correct the mutant in several ways. Return pairs: a corrected form of the mutant, and the kind of the correction.
 
         A mutant is a term that equals the program at some output positions. In a corrected form, the mutant's wrong elements
         are replaced. The forms with the lowest estimated times are returned.

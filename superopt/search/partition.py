@@ -1,8 +1,8 @@
 """Cut a long island (a convex region of a model) into windows, which are searched one by one.
 
 Nodes are given in topological order. A window is a sequence of consecutive nodes, so a window depends only on earlier windows.
-Cuts are made where few values cross, if possible where only one value crosses. All layers of a deep model are cut at the same
-places, so a search result for one layer holds for every layer.
+Few values should cross a cut, if possible only one value. All layers of a deep model are cut at the same places, so a search
+result for one layer holds for every layer.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def windows(
 ) -> list[tuple[N, ...]]:
     """Cut the nodes into consecutive windows of `least` to `most` nodes each, and return the windows.
 
-    The last window of the sequence, or of a layer, may be shorter.
+    The last window may be shorter, and so may the last window of each layer.
 
     Args:
         nodes: the nodes in topological order.
@@ -41,8 +41,8 @@ def windows(
         least: the smallest number of nodes of a window.
         most: the largest number of nodes of a window.
         between: whether to shift the windows by about half a window. Each shifted window then reaches from the middle of one
-            unshifted window to the middle of the next. A shifted window that would have more than `most` nodes is cut at the
-            boundary between the two unshifted windows.
+            unshifted window to the middle of the next unshifted window. A shifted window that would have more than `most` nodes
+            is cut at the boundary between the two unshifted windows.
     """
     crossing = _crossings(nodes, reads)
     number: dict[Hashable, int] = {}
@@ -120,9 +120,9 @@ class _Cutting:
 
 
 def _between(crossing: Sequence[int], ends: Sequence[int], most: int) -> list[int]:
-    """Return the ends of new windows. Each new window reaches from the middle of one given window to the middle of the next.
+    """Return the ends of new windows. Each new window begins and ends in the middle of a given window.
 
-    `ends` contains the ends of the given windows. A given end is also used if a new window would otherwise be too long.
+    `ends` contains the ends of the given windows. If a new window would be too long, it is cut at the end of a given window.
     """
     found: list[int] = []
     for start, end in itertools.pairwise([0, *ends]):

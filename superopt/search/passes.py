@@ -1,4 +1,4 @@
-"""Passes: searches of a whole model, each of which starts from the result of the previous search.
+"""Passes: searches of a whole model. Each pass starts from the result of the previous pass.
 
 The first pass sweeps whole islands (convex regions of the model). A sweep applies a rule at all of its matches at once. The
 second pass searches windows (consecutive nodes of an island). The third pass searches shifted windows: each boundary between
@@ -58,8 +58,8 @@ def search_budget_seconds(nodes: int, seconds: float, sizes: int, weights: int, 
         seconds: The seconds of one run.
         sizes: The number of sizes at which the model runs.
         weights: The bytes of the weights.
-        pace: The time that a search takes on this machine, divided by the time on the machine for which the constants in this
-            function were chosen.
+        pace: The factor by which a search takes longer on this machine than on the reference machine. The constants in this
+            function were chosen for the reference machine.
     """
     wanted = max(pace * max(OPTIMIZATION.min_search_seconds, 0.01 * math.pow(nodes, 1.5)), 200 * seconds)
     return max(
@@ -80,7 +80,7 @@ class ImprovedModel:
         passes: The gains that each pass applied to the model.
         searched: The gains of all segments that were searched, applied or not.
         too_large: The number of gains that are left out because the weights would grow too much.
-        unfinished: The kinds of passes whose last search was ended by a deadline.
+        unfinished: The kinds of passes for which a deadline ended the last search.
     """
 
     model: Model
@@ -102,14 +102,14 @@ class SearchedModel:
     A pass is one search of the whole model. A gain is the search result for one segment (a part of the model) and its copies.
 
     Attributes:
-        best: The model after the passes. If several orders of passes were tried, the model that saves the most time.
+        best: The model after the passes. If several orders of passes were tried, `best` is the model that saves the most time.
         others: The gains of each pass, for each order of passes that was tried and saves less than `best`.
-        stopped: The reason why the search ended before every part was searched, or an empty text.
+        stopped: The reason why the search ended before every part was searched. Empty if every part was searched.
         relowered: Search results that keep the terms of all islands (convex regions of the model). Only the nodes of the
             islands are generated anew from these terms. None if no nodes were generated anew.
         contrib_potential_seconds: The number of seconds by which ONNX Runtime's own operators would shorten a run. The number
             is 0 if these operators are allowed.
-        failed: The error that ended the search, or an empty text.
+        failed: The error that ended the search. Empty if there was no error.
         log: The log of the search.
         seconds: The seconds that the search took.
     """
@@ -125,7 +125,7 @@ class SearchedModel:
 
     @property
     def orders(self) -> tuple[Passes, ...]:
-        """The gains of each pass (search of the whole model), for each order of passes that was tried, the best order first."""
+        """The gains of each pass (search of the whole model), for each tried order of passes. The best order comes first."""
         return self.best.passes, *self.others
 
 
@@ -160,8 +160,8 @@ class PassRunner:
     returns the confidence interval of the ratio of their times. The ratio is above 1 if the second model is faster. If
     `ratio_in_context` is given, a pass keeps a rewrite only if the rewrite does not make the whole model slower. The saving of
     the rewrite is then the saving that was measured in the whole model. A segment that is fast in isolation may prevent a
-    fusion by ONNX Runtime, or need layout conversions around it. `seconds` is the time of one run of the model before the first
-    pass. `numbers` yields the numbers of the passes in progress reports.
+    fusion by ONNX Runtime, or need layout conversions around the segment. `seconds` is the time of one run of the model before
+    the first pass. `numbers` yields the numbers of the passes in progress reports.
     """
 
     search: SegmentSearch

@@ -1,7 +1,7 @@
 """Recognition of operators that rearrange, repeat or pool the elements of one tensor.
 
-Exporters write nearest upsampling as Unsqueeze, Expand and Reshape, and pooling as Reshape and ReduceMax. The result of such a
-function has a different shape from its operand. `superopt.search.recognition` does not find such functions. Here, the function
+Exporters write nearest upsampling as Unsqueeze, Expand and Reshape, and pooling as Reshape and ReduceMax. These functions
+change the shape of the operand. `superopt.search.recognition` does not find functions that change the shape. Here, the function
 and each operator with integer attributes are evaluated at the sizes of the model, on a tensor of distinct numbers. If the
 function only moves elements, equal values mean that the function equals the operator at these sizes. Functions with dynamic
 dimensions are evaluated for two choices of sizes.
@@ -53,7 +53,7 @@ SIZES = (12, 24, 36, 48, 60), (24, 12, 60, 36, 48)
 def rearrangements(state: State, gate: Gate, deadline: float = math.inf) -> dict[str, dict[Term, Term]]:
     """Find terms of the state that equal a single operator. Return a mapping from the names of steps to replacements.
 
-    The replacements of a step are a mapping from terms of the state to terms of a single operator.
+    The replacements of a step map terms of the state to terms with a single operator.
 
     Args:
         state: The output terms.
@@ -85,7 +85,7 @@ def _is_target(spec: Operator) -> bool:
 
 
 def _functions(state: State) -> Iterator[tuple[Term, Term]]:
-    """Yield a pair (tensor, term) for each term of the state that rearranges or pools a single tensor, users before operands.
+    """Find the terms of the state that rearrange or pool a single tensor. Yield pairs (tensor, term), users before operands.
 
     A term may be a function of a tensor, and also of another tensor that is computed from the first tensor. The longest
     function comes first.
@@ -106,8 +106,9 @@ def _functions(state: State) -> Iterator[tuple[Term, Term]]:
 
 @functools.lru_cache(maxsize=1 << 12)
 def _equal(term: Term, x: Term, targets: tuple[str, ...]) -> Term | None:
-    """Apply the operators `targets` to `x`, and return the first result that equals the term, or None if there is no such
-    result.
+    """Apply the operators `targets` to `x`, and return the first result that equals the term.
+
+    If no result equals the term, return None.
     """
     sizes = _bindings(term)
     if term.rank != x.rank or term.shape == x.shape:
@@ -186,7 +187,7 @@ def _numbers(shape: Shape, sizes: Mapping[Atom, int]) -> tuple[int, ...]:
     extents = tuple(substitute(extent, sizes.get) if isinstance(extent, Size) else extent for extent in shape)
     numbers = tuple(extent for extent in extents if isinstance(extent, int) and extent > 0)
     if len(numbers) < len(shape):
-        raise ShapeError(f"{shape} has no size")
+        raise ShapeError(f"an extent of the shape {shape} is not a positive number")
     return numbers
 
 
@@ -217,8 +218,8 @@ def _plausible(before: Sequence[int], after: Sequence[int]) -> list[int]:
 def _choices(spec: Operator, rank: int, numbers: Sequence[int]) -> Iterator[dict[str, Attribute]]:
     """Yield choices of the operator's attributes.
 
-    In each choice, one tuple attribute has any value that `_tuples` yields. The remaining tuple attributes have the same value,
-    or contain only zeros, only ones or only twos.
+    In each choice, one tuple attribute has a value that `_tuples` yields. The remaining tuple attributes have the value of this
+    attribute, or contain only zeros, only ones or only twos.
     """
     lengths = _tuple_lengths(spec, rank)
     if lengths is None:
@@ -244,7 +245,7 @@ def _choices(spec: Operator, rank: int, numbers: Sequence[int]) -> Iterator[dict
 
 @functools.cache
 def _tuple_lengths(spec: Operator, rank: int) -> dict[str, int] | None:
-    """Return a mapping from each tuple attribute without a default value to its length, for an operand of this rank.
+    """Return the length of each tuple attribute that has no default value, for an operand of this rank.
 
     The result is None if the operator is not defined for the rank.
     """
@@ -268,7 +269,7 @@ def _uniform(length: int) -> list[tuple[int, ...]]:
 
 
 def _tuples(length: int, numbers: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Yield the tuples of this length whose last two elements are any of the numbers and whose other elements are 0.
+    """Yield tuples of this length. The last two elements are taken from the numbers, and all other elements are 0.
 
     A tuple of length 4 may describe both ends of two axes, such as the padding before and after each axis. For length 4, the
     tuples (a, b, a, b) and (a, b, 0, 0) are therefore yielded too, where a and b are any of the numbers.

@@ -1,10 +1,10 @@
-"""Recognition: finds subterms that compute the same function as one operator, in whatever form they are written.
+"""Recognition: finds subterms that compute the function of a single operator, in whatever form the subterms are written.
 
 Exporters write a function in many ways, such as `x * clip(x + 3, 0, 6) / 6` for hard swish. A subterm whose only run-time
 operand is `x` is a function of `x`. The function is compared with each operator of one operand, on values that distinguish
-functions: ordinary values, magnitudes from 1e-12 to 1e6, and values near each number in the subterm, where a piecewise function
-may have a breakpoint. The function may also be a multiple of the operator's result, or have an additional factor and bias that
-are weights.
+functions. There are ordinary values, magnitudes from 1e-12 to 1e6, and values near each number in the subterm. A piecewise
+function may have a breakpoint near such a number. The function may also be a multiple of the operator's result, or have an
+additional factor and bias that are weights.
 
 The numbers of an exported model are rounded to float32. Therefore, values are compared in float64 up to the effect of this
 rounding. Two equal functions give a rule for tensors of all sizes. The rule is matched like every fusion, and the gate (the
@@ -142,7 +142,7 @@ class _Generalized:
         self.terms[self.operand], self.shapes[self.operand.shape] = x, x.shape
 
     def of(self, term: Term) -> Term | None:
-        """Return the general form of a term, or None if there is none.
+        """Return the general form of a term. If the term has no general form, return None.
 
         A term has a general form only if all of its run-time operands have general forms.
         """
@@ -176,8 +176,9 @@ class _Generalized:
         return self.applied(term, [arg for arg in args if arg is not None])
 
     def applied(self, term: Term, args: Sequence[Term]) -> Term | None:
-        """Apply the operator of `term` to operands in general form. Return the result, or None if the result has no general
-        form.
+        """Apply the operator of `term` to operands in general form, and return the result.
+
+        If the result has no general form, return None.
 
         In the attributes, symbols replace the extents.
         """
@@ -201,7 +202,7 @@ class _Generalized:
 
 
 def _functions_of(operand: Term, state: State) -> Iterator[tuple[Term, Function]]:
-    """Yield each subterm of the state whose only run-time operand is `operand`, with the function that computes the subterm.
+    """Find the subterms of the state whose only run-time operand is `operand`. Yield each subterm with its function.
 
     In a sum or product, the operands that depend only on `operand` form one function. A function is left out if its last step
     multiplies by a weight or adds a weight, or if its first steps multiply by constants or add constants. In these cases, the
@@ -227,12 +228,12 @@ def _functions_of(operand: Term, state: State) -> Iterator[tuple[Term, Function]
 
 
 def _is_affine_step(term: Term) -> bool:
-    """Return whether a term of the model multiplies one run-time term by a constant, or adds a constant to it."""
+    """Return whether a term of the model multiplies a run-time term by a constant, or adds a constant to a run-time term."""
     return term.op == "scale" or (term.op in {"add", "mul", "sub"} and sum(not arg.constant for arg in term.args) == 1)
 
 
 def _is_affine(term: Term) -> bool:
-    """Return whether the term multiplies one operand by a constant, or adds a constant to it."""
+    """Return whether the term multiplies an operand by a constant, or adds a constant to an operand."""
     moving = [arg for arg in term.args if not (arg.constant or _is_weight(arg))]
     return term.op == "scale" or (term.op in {"add", "mul", "sub"} and len(moving) == 1)
 
@@ -251,7 +252,7 @@ def _starts_affine(term: Term) -> bool:
     """Return whether a function of `x` reads `x` only through a chain of affine steps.
 
     An affine step multiplies by a constant or adds a constant. The chain must have two steps. If all constants are numbers, the
-    chain must have three steps, because an operator such as HardSigmoid can express two such steps by its attributes.
+    chain must have three steps, because an operator such as HardSigmoid can express two steps by its attributes.
     """
     users: dict[Term, list[Term]] = {}
     for part in subterms(term):
@@ -344,8 +345,8 @@ def _kind(term: Term) -> Kind:
 def _are_alike(one: Kind, other: Kind) -> bool:
     """Return whether terms of two kinds may be equal functions.
 
-    If a kind contains transcendental functions, it is enough that the two kinds have one such function in common, because terms
-    with transcendental functions have many equivalent forms.
+    If a kind contains transcendental functions, one common transcendental function is enough, because terms with transcendental
+    functions have many equivalent forms.
     """
     return bool(one[0] & other[0]) if one[0] or other[0] else one == other
 
@@ -365,8 +366,9 @@ def _samples(rank: int, numbers: tuple[float, ...] | None = None) -> Array:
     """Return values of a tensor, with a last axis for independent draws.
 
     Without `numbers`, the tensor has the first shape of `SIZES[rank]`. With `numbers`, the tensor has the second shape, and
-    additional draws have values near these numbers, and near the sums, products and quotients of these numbers. In some draws,
-    all elements are zero, tiny, or far below zero, because a bias in a denominator or a clamp matters only for such elements.
+    additional draws have values near these numbers, and near the sums, products and quotients of these numbers. Some draws
+    contain only zeros, only tiny elements, or only elements far below zero. A clamp, or a bias in a denominator, may matter
+    only for these elements.
     """
     rng, shape = np.random.default_rng(rank), SIZES[rank][0 if numbers is None else 1]
 
@@ -451,8 +453,8 @@ class _RoundedNumbers(_Randomized):
 def _rounding_errors(term: Term, x: Array, weights: Sequence[tuple[str, Shape]], values: Array) -> Array:
     """Estimate a bound on the rounding error of each value of a function's term. The term is evaluated with random rounding.
 
-    Results are rounded to float64, and numbers of the model to float32. The rounding of numbers moves the breakpoints of a
-    piecewise function.
+    Results are rounded to float64, and numbers of the model are rounded to float32. The rounding of numbers moves the
+    breakpoints of a piecewise function.
     """
 
     def spread(kind: type[_Randomized]) -> Array:
@@ -541,7 +543,7 @@ class _Comparison:
         weights: See `Function`.
         x: The samples.
         values: The values of the function.
-        scale: The largest magnitude of the samples of each draw.
+        scale: For each draw, the largest magnitude of its samples.
     """
 
     term: Term
@@ -634,7 +636,7 @@ def _evaluated(plain: Term, numbers: tuple[float, ...] | None) -> Array | None:
 def _applications(
     spec: Operator, function: Function, numbers: Sequence[float], kind: Kind, known: _Comparison
 ) -> Iterator[Term]:
-    """Yield the operator applied to the function's operand, with each plausible choice of attributes.
+    """Apply the operator to the function's operand, with each plausible choice of attributes, and yield the results.
 
     For an attribute of the kind `real`, four kinds of values are plausible: the default value, 0, the numbers in the function,
     and the quotients of two such numbers.

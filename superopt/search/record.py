@@ -18,7 +18,8 @@ from superopt.search.backtracking import SearchResult
 
 
 def record_terms_as_json(terms: Sequence[Term]) -> tuple[list[Json], Callable[[Term], int]]:
-    """Convert terms to JSON nodes. Return the nodes, operands before users, and a function from a term to its node's position.
+    """Convert terms to JSON nodes. Return the nodes, operands before users, and a function that returns the position of a
+    term's node.
 
     A node is a JSON list of an operator, the positions of the operands, and the attributes.
     """

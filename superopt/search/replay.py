@@ -54,7 +54,7 @@ class StepReplay:
         self._sets: dict[str, RuleSet] = {}
 
     def refusal(self, start: State, steps: Sequence[Step], after: State, gate: Gate) -> str:
-        """Return the reason why the recorded steps must not be repeated, or an empty text if they may be repeated.
+        """Return the reason why the recorded steps must not be repeated. If they may be repeated, return an empty text.
 
         `start` contains the terms before the steps, and `after` contains the terms after the steps. The gate is the filter for
         the floating-point mode, with facts about the present weights.
@@ -92,7 +92,7 @@ class StepReplay:
         return self._sets[rule.name]
 
     def _refusal(self, state: State, step: Step, gate: Gate) -> str:
-        """Return the reason why one step must not be repeated, or an empty text if the step may be repeated.
+        """Return the reason why one step must not be repeated. If the step may be repeated, return an empty text.
 
         `state` contains the terms before the step.
         """
@@ -141,7 +141,7 @@ def _is_of_one_operator(rule: Rule) -> bool:
 
 
 def matches_reproduce_step(rules: RuleSet, step: Step, live: Sequence[Term]) -> bool:
-    """Return whether matches of the rules make all replacements of a step that an earlier search recorded.
+    """Return whether the rules make all replacements of a step that an earlier search recorded.
 
     All terms are replaced at once, so a replacement may contain the replacements of other terms. `live` contains the run-time
     terms of the state before the step.
@@ -179,7 +179,7 @@ def _results(rules: RuleSet, root: Term, live: Sequence[Term]) -> Iterator[list[
 
 
 def _is(new: Term, replacement: Term, wanted: Mapping[Term, Term]) -> bool:
-    """Return whether `new` equals `replacement`, at once or after terms inside `new` are replaced as in `wanted`."""
+    """Return whether `new` equals `replacement`, or becomes equal to it when `wanted` replaces terms inside `new`."""
     if new is replacement:
         return True
     try:
@@ -189,7 +189,7 @@ def _is(new: Term, replacement: Term, wanted: Mapping[Term, Term]) -> bool:
 
 
 def _mutant_refusal(step: Step, gate: Gate) -> str:
-    """Return the reason why a corrected mutant must not replace an operator, or an empty text if there is no reason."""
+    """Return the reason why a corrected mutant must not replace an operator. If it may, return an empty text."""
     root, *more = step.roots
     if more or mutant_search_program(root) is None:
         return f"{root.op} is not an operator that mutants may replace"

@@ -1,9 +1,9 @@
 """Replace unrolled recurrences by operators such as LSTM, by applying the operators' definitions backwards.
 
 A definition gives the states after one step of a recurrence. If the linear form of the definition (with sums outermost) matches
-terms of the model, these terms are a step of a recurrence. A run is a sequence of steps with the same weights, where each step
-begins with the states that the previous step ends with. By definition, the operator computes the states of the run from the
-sequence elements that the run reads. So these states are replaced by parts of the operator's result. The search needs only the
+terms of the model, these terms are a step of a recurrence. A run is a sequence of steps with the same weights. Each step of a
+run begins with the states after the previous step. By definition, the operator computes the states of the run from the sequence
+elements that the run reads. So these states are replaced by parts of the operator's result. The search needs only the
 definition, so it recognizes every operator that is defined by a recurrence.
 """
 
@@ -45,7 +45,7 @@ class Stage:
         x: the element of the sequence that the step reads.
         before: the states before the step.
         after: the states after the step.
-        weights: the weights, with None for each bias that is left out.
+        weights: the weights, with None for each missing bias.
     """
 
     x: Term
@@ -82,9 +82,9 @@ def reroll_recurrences(start: State, rules: RuleSet) -> tuple[State, tuple[Step,
 
 
 def _taken(state: State, name: str, wanted: Mapping[Term, Term]) -> tuple[State, Step] | None:
-    """Return the state with the replacements `wanted`, and the step to that state.
+    """Make the replacements `wanted`, and return the new state and the step.
 
-    Returns None if `wanted` is empty or if replacements contain each other in a cycle.
+    Returns None if `wanted` is empty or if the replacements form a cycle.
     """
     done = replaced_terms(state, wanted) if wanted else None
     if done is None:
@@ -94,7 +94,7 @@ def _taken(state: State, name: str, wanted: Mapping[Term, Term]) -> tuple[State,
 
 
 def _occurs_in(state: State) -> Callable[[Recurrence], bool]:
-    """Return a test of whether the state has enough nonlinear operators for several steps of a given recurrence."""
+    """Return a function that tests whether the state has enough nonlinear operators for several steps of a recurrence."""
     there = Counter(term.op for term in run_time_terms(state))
 
     def occurs(recurrence: Recurrence) -> bool:
@@ -153,7 +153,7 @@ class _Roller:
                 yield run
 
     def _is_free(self, run: Sequence[Stage]) -> bool:
-        """Return whether the recurrence steps in `run` read only sequence elements that do not depend on the steps' states."""
+        """Return whether all sequence elements that the run reads are independent of the states in the run."""
         made = {stage.after[0] for stage in run}
         stack, met = [stage.x for stage in run], set[Term]()
         while stack:
@@ -181,7 +181,7 @@ class _Roller:
         return all(twin not in self.state and self.users.get(twin, set()) <= own for twin in passed)
 
     def _rolled(self, run: Sequence[Stage]) -> dict[Term, Term]:
-        """Return a mapping from the states of the recurrence steps in `run` to their replacements.
+        """Replace the states of the recurrence steps in `run`. Return a mapping from states to replacements.
 
         Each replacement is a part of the result of an operator such as LSTM.
         """
@@ -329,7 +329,7 @@ def _is_row(term: Term) -> bool:
 
 
 def _row(bias: Term | None, width: int) -> Term:
-    """Return one row of a bias whose rows are all equal, or zeros if there is no bias."""
+    """Return one row of a bias whose rows are all equal. If there is no bias, return zeros."""
     if bias is None:
         return apply("zeros", shape=(width,))
     if bias.op == "expand" and bias["axes"] == (-1,):

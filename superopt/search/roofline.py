@@ -138,8 +138,8 @@ def _fullness(term: Term, lanes: int) -> float:
 def _moved(term: Term, machine: Machine) -> float:
     """Return the seconds of copying the term to a different layout.
 
-    A convolution whose groups leave vector lanes empty needs such copies, because ONNX Runtime does not compute these groups in
-    blocks of channels.
+    A convolution needs these copies if its groups leave vector lanes empty, because ONNX Runtime does not compute these groups
+    in blocks of channels.
     """
     return _moving(2 * math.prod(term.sizes), machine)
 

@@ -1,9 +1,9 @@
 """Rules prepared for matching: outlines of rules quickly exclude the rules that cannot match at a term.
 
-The view of a term consists of the operators of the term, of its operands and of the operands' operands. The outline of a rule
-describes the rule's left side in the same way. A rule is a candidate at a term if its outline fits the term's view. Candidates
-are computed once for each view. When a rule first becomes a candidate, one pattern for matching is made for each choice of
-ranks of the rule's variables. Rules for operators that a model does not contain therefore take no time.
+The view of a term consists of the term's operator, the operands' operators, and the operators of the operands' operands. The
+outline of a rule describes the rule's left side as a view describes a term. A rule is a candidate at a term if its outline fits
+the term's view. Candidates are computed once for each view. When a rule first becomes a candidate, one pattern for matching is
+made for each choice of ranks of the rule's variables. Rules for operators that a model does not contain therefore take no time.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def only_reshapes(rule: Rule) -> bool:
 
 
 def _changes(outline: Outline) -> int:
-    """Return the number of reshapes if the outline (nested operators) is a chain of reshapes of a variable, else 0."""
+    """If the outline (nested operators) is a chain of reshapes of a variable, return the length of the chain, else 0."""
     count = 0
     while outline.op == "reshape":
         (outline,) = outline.args
@@ -151,7 +151,7 @@ class RuleSet:
         return self._part(only, lambda: (rule for rule in self._rules if only.issuperset(rule.operators)))
 
     def _part(self, name: Hashable, rules: Callable[[], Iterable[Rule]]) -> RuleSet:
-        """Return a rule set with some of the rules and the same gate. The rule set is cached under `name`."""
+        """Return a rule set with some of the rules, and with the gate of this rule set. The rule set is cached under `name`."""
         if name not in self._parts:
             self._parts[name] = RuleSet(rules())
         return self._parts[name].gated(self.gate)
@@ -178,11 +178,11 @@ class RuleSet:
     def matches(
         self, term: Term, candidates: Callable[[str], Sequence[Term]] = no_terms_for_other_outputs
     ) -> Iterator[tuple[str, Match]]:
-        """Yield every match of a rule whose first replaced term (root) is `term`, with the rule's name.
+        """Yield every match whose first replaced term (root) is `term`, with the name of its rule.
 
         A rule with several outputs replaces several terms. For each replaced term except the root, `candidates` returns the
         possible terms with a given operator. If `candidates` is not given, only rules with one output are matched. The matches
-        of rules with one output depend on the term alone and are cached.
+        of rules with one output depend only on the term, and are cached.
         """
         single, several = self._of_view(self._view(term))
         known = self._alone.get(term)

@@ -45,7 +45,8 @@ def search_all(
 
     Segments are searched one after the other, and each search may use a share of the remaining time. Half of the remaining time
     is divided among the waiting segments in proportion to the estimated cost of their runs. The other half is divided equally.
-    Segments that are still waiting at the deadline are searched by `on_timeout` if it is given, and stay unchanged otherwise.
+    After the deadline, `on_timeout` searches the segments that are still waiting. Without `on_timeout`, these segments stay
+    unchanged.
 
     Args:
         segments: the segments (parts of a model), each with the number of its runs in one run of the model.

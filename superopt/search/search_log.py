@@ -25,7 +25,7 @@ class SearchLog:
         tried: The number of states whose cost was estimated. A state is a rewritten form of a part of the model.
         measured: The number of states whose cost was measured.
         improvements: For each improvement, a pair of times in seconds. The first is the time since the start of the search. The
-            second is the time that the best result at that moment saves in one run, according to the cost model.
+            second is the saving of the best result so far in one run, according to the cost model.
     """
 
     def __init__(self, listener: Listener = ignore_progress, run_seconds: float = 0.0, budget: float = 0.0) -> None:
@@ -79,7 +79,7 @@ class SearchLog:
         self.listener(replace(progress, search=counts))
 
     def counted_estimate(self, estimate: Cost) -> Cost:
-        """Return a cost function that calls `estimate` and counts the states for which it is called."""
+        """Return a cost function that calls `estimate` and counts the estimated states."""
         seen: set[int] = set()
 
         def counted(state: State) -> float:
@@ -93,8 +93,8 @@ class SearchLog:
     def counted_measure(self, measure: Cost, start: State, runs: float, *, whole: bool = True) -> Cost:
         """Return a cost function that returns the result of `measure`, counts the measured states, and records improvements.
 
-        A search also measures operators in isolation. Measured states whose output shapes or inputs differ from the shapes or
-        inputs of `start` are not recorded as improvements.
+        A search also measures operators in isolation. A measured state is not recorded as an improvement if its inputs or
+        output shapes differ from the inputs or output shapes of `start`.
 
         Args:
             measure: The cost function of states that are equivalent to `start`.

@@ -356,7 +356,7 @@ class SegmentSearch:
         return with_single_operators(found, rules, faster=faster, others=others)
 
     def _confirm(self, batch: Batch, task: SegmentTask, found: SearchResult) -> SearchResult:
-        """Return the search result if a second measurement confirms the gain, and a result with the unchanged start otherwise.
+        """If a second measurement confirms the gain, return the search result. Otherwise, return the unchanged start.
 
         A result in which the gate rejects a reordered sum is not confirmed.
         """
@@ -366,7 +366,7 @@ class SegmentSearch:
         return replace(found, outputs=task.start, steps=(), after=found.before)
 
     def _inadmissible(self, states: Iterable[State]) -> dict[State, str]:
-        """Return a mapping whose keys are the states that cannot be searched. The values are the reasons.
+        """Find the states that cannot be searched. Return a mapping from these states to the reasons.
 
         An example of a reason is a shape that does not fit at some size of a dynamic dimension.
         """
@@ -415,7 +415,9 @@ class SegmentSearch:
     def _fusion_faster(
         self, measured: Measured, everywhere: Sequence[DimBinding], measure: Cost, deadline: float = math.inf
     ) -> Callable[[State, State], float]:
-        """Return a function that returns the speedup of the second state over the first state, or 0 after the deadline.
+        """Return a function that computes the speedup of a second state over a first state.
+
+        After the deadline, the function returns 0.
 
         If the first state takes at least `COMPARISON.long_run_seconds`, the speedup is the quotient of the two costs. Otherwise
         both states are timed as a whole. A slow state is not timed as a whole, because the timing would take long. The overhead
@@ -435,7 +437,7 @@ class SegmentSearch:
         return faster
 
     def _faster(self, measured: Measured, everywhere: Sequence[DimBinding], before: State, after: State) -> float:
-        """Return the smallest speedup of `after` over `before` among all `sizings`, or 0 if a state cannot be run.
+        """Return the smallest speedup of `after` over `before` among all `sizings`. If a state cannot be run, return 0.
 
         The `sizings` give sizes to the dynamic dimensions.
         """

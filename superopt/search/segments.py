@@ -75,8 +75,9 @@ class Gain:
         found: The search result.
         steps: The seconds that each step of the search result saves.
         bytes: The growth of the model's weights. Negative if the weights shrink.
-        share_in_context: The saving in the whole model as a share of the saving of the segments in isolation. The two savings
-            differ if ONNX Runtime fuses the segments' nodes with other nodes, or converts layouts around the segments.
+        share_in_context: The quotient of two savings: the saving in the whole model, and the saving of the segments in
+            isolation. The two savings differ if ONNX Runtime fuses the segments' nodes with other nodes, or converts layouts
+            around the segments.
     """
 
     copies: tuple[Segment, ...]
@@ -101,7 +102,7 @@ class Gain:
         return self.found.stopped.removeprefix(LEFT) if self.found.stopped.startswith(LEFT) else ""
 
     def halved(self) -> Gain | None:
-        """Return a gain with only the first half of the steps, or None for a single step.
+        """Return a gain with only the first half of the steps. For a single step, return None.
 
         `bytes`, the growth of the weights, stays the same.
         """
@@ -141,10 +142,10 @@ def whole_islands(chart: Chart, runs: Runs) -> list[Segment]:
 
 
 def searchable_islands(chart: Chart, runs: Runs) -> list[Island]:
-    """Return the islands of the model that a search can divide into segments: all islands (convex regions) except islands in
-    control-flow bodies that never ran.
+    """Return the islands (convex regions) of the model that a search can divide into segments.
 
-    Changes in a body that never ran could not be measured or checked.
+    Islands in control-flow bodies that never ran are left out, because changes in these bodies could not be measured or
+    checked.
     """
     return [island for island in chart.islands() if runs.get(island.scope, 1.0)]
 
@@ -153,7 +154,7 @@ def relower(parts: Iterable[Segment], rules: Sequence[Rule], mode: FpMode = FpMo
     """Return, for each segment (part of a model), a search result whose terms are the segment's own terms.
 
     Applying the results to the model generates the nodes of the segments anew from these terms. A term is left out if a rule
-    proves that it equals one of its operands, as for `x + zeros`. If leaving out terms would merge sums that must keep their
+    proves the term equal to one of its operands, as for `x + zeros`. If leaving out terms would merge sums that must keep their
     rounding, all terms of the segment stay. There is no result for a segment with an unrolled recurrence. If the initial state
     of a recurrence is zero, this state would become a weight, and the first step would then differ from the later steps.
     """

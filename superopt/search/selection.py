@@ -36,7 +36,7 @@ def weight_budget(weights: int, growth: float | None) -> float:
 
 
 def affordable_gains(found: Iterable[Gain], growth: float) -> list[Gain]:
-    """Return the gains (search results for parts of a model) to use, so that the weights grow by at most `growth` bytes.
+    """Choose the gains (search results for parts of a model) to use. The weights may grow by at most `growth` bytes.
 
     Gains that do not increase the weights come first. Then the gains that save the most seconds per byte are chosen.
     """
@@ -55,12 +55,12 @@ def fallback_choices(passes: Passes, relowered: tuple[Gain, ...] = (), others: S
 
     A gain is the search result for one part of the model. A pass is one search over the whole model. The first choice contains
     all gains of `passes`, and each item of `others` is a further choice. If `relowered` is not empty, the next choice contains
-    only the gains in `relowered`. After that, a choice contains all gains of the first pass. Each later choice keeps half of
-    the first pass's gains in the previous choice: the gains that save most. A pass depends on the passes before it. The gains
-    of one pass are independent of each other. All choices contain the gains in `relowered`.
+    only the gains in `relowered`. The following choice contains all gains of the first pass. Each later choice keeps half of
+    the remaining gains of this pass: the gains that save most. A pass depends on the passes before it. The gains of one pass
+    are independent of each other. All choices contain the gains in `relowered`.
 
     Args:
-        passes: The gains of each pass. `relowered` is the first pass if it is not empty.
+        passes: The gains of each pass. If `relowered` is not empty, it is the first pass.
         relowered: Search results that keep the terms of the model. Only the nodes are generated anew from these terms.
         others: The gains of each pass, for other orders of passes.
     """
@@ -129,9 +129,9 @@ def splice_fitting(model: Model, taken: Sequence[Gain]) -> tuple[Model, list[Gai
 
 
 def splice_passes(model: Model, passes: Passes) -> Model:
-    """Return the model with the search results of the passes applied in order, or `model` if there are no results.
+    """Apply the search results of the passes to the model in order, and return the new model.
 
-    A pass is one search of the whole model.
+    If there are no results, return `model`. A pass is one search of the whole model.
     """
     for taken in filter(None, passes):
         model = splice(model, [replacement for gain in taken for replacement in gain.replacements()])

@@ -1,7 +1,7 @@
 """Join tensors that a model reads one by one, such as time steps, into one tensor.
 
-If the tensors are consecutive slices of one term, rules for operators that only move elements turn the concatenation of the
-slices back into this term.
+If the tensors are consecutive slices of one term, rules for data-movement operators turn the concatenation of the slices back
+into this term.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Sequences:
         return whole.moved(shape, 0) if whole is not None else self._joined(rows, -len(shape))[0]
 
     def whole(self, elements: Sequence[Term]) -> Joined | None:
-        """Return the elements joined into one term, or None if they are not consecutive slices of one term.
+        """Join the elements into one term. Return None if the elements are not consecutive slices of one term.
 
         The slices may be in the order of the term or in reverse order.
         """

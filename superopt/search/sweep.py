@@ -1,19 +1,20 @@
 """Sweeps: apply a rule at all of its matches in a whole island at once, and repeat this on the result.
 
 An island is a convex region of the model. Some rewrites make a model faster only if they are made in the whole island. A search
-in a part of the island does not find these rewrites. For example, a product may be applied to each time step, after a slice.
-Moving only one of these products before its slice makes the model slower. If all products are moved, they become one product.
+in a part of the island does not find these rewrites. For example, a product may be applied to each time step, after a slice. If
+only one of these products is moved before its slice, the model becomes slower. If all products are moved, they become one
+product.
 
 A rule with several outputs is applied to siblings, which are terms at the same distance from the inputs. For example, two
 products that share an operand become slices of one product. Further sweeps join the resulting products, until one product is
-left. Terms that only move elements and cancel after a sweep are removed at once.
+left. Data-movement operators that cancel after a sweep are removed at once.
 
-First, each sweep with an estimated gain is measured, and is accepted if the state becomes faster. If no such sweep is left,
-chains of several sweeps are explored only by estimated time, and the best states at the ends of the chains are measured. Last,
-sweeps without an estimated gain are measured, because the estimate does not take the speed of single kernels into account. For
-example, ONNX Runtime runs convolutions of images much faster than convolutions of sequences. Rules that replace terms with a
-large estimated time come first. Before all sweeps, the search tries padded tensors (see `widen`), and joins the operators of
-parallel branches layer by layer (see `layers`).
+First, each sweep with an estimated gain is measured, and is accepted if the state becomes faster. If no sweep with an estimated
+gain is left, the search explores chains of several sweeps by estimated time. Only the best states at the ends of the chains are
+measured. Last, sweeps without an estimated gain are measured, because the estimate does not take the speed of single kernels
+into account. For example, ONNX Runtime runs convolutions of images much faster than convolutions of sequences. Rules that
+replace terms with a large estimated time come first. Before all sweeps, the search tries padded tensors (see `widen`), and
+joins the operators of parallel branches layer by layer (see `layers`).
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def sweep(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits
         return cheaper
 
     def any_taken(ends: Iterable[Swept]) -> bool:
-        """Measure the states in `ends` with the lowest estimated times. Return whether one of them becomes the best state."""
+        """Measure the states in `ends` with the lowest estimated times. Return whether any of them becomes the best state."""
         return sum(map(taken, sorted(ends, key=lambda end: end.estimate)[: SEARCH.max_measured_sweeps])) > 0
 
     begun: tuple[Step, ...] = ()
@@ -79,7 +80,7 @@ def _share(share: float, limits: SearchLimits) -> float:
 
 
 def _layers(start: State, sweeper: Sweeper) -> Iterator[Swept]:
-    """Join the operators of equal parallel branches layer by layer. Yield the states, then the states after further sweeps.
+    """Join the operators of equal parallel branches layer by layer. Yield the state after each layer and each further sweep.
 
     A sweep applies one rule at all of its matches at once. Before the layers are joined, sweeps of rules with one output are
     made as long as they lower the estimated time. The further sweeps lower the estimated time too. Nothing is yielded if the

@@ -120,7 +120,7 @@ class Sweeper:
                     yield swept
 
     def _gains(self, start: Swept, *, joins: bool) -> dict[str, float]:
-        """Return a mapping from the name of each rule to the estimated seconds that one sweep of the rule saves.
+        """Return the estimated seconds that one sweep of each rule saves, by the name of the rule.
 
         Rules that cost a little time are included, because several sweeps of such a rule may save time.
         """
@@ -133,7 +133,7 @@ class Sweeper:
         return min((start, *self._repeated(start, rule)), key=lambda swept: swept.estimate)
 
     def _followed(self, start: Swept, rule: str, *, joins: bool) -> Swept:
-        """Return the state after one sweep of the rule, followed by sweeps of rules that did not match before.
+        """Make one sweep of the rule, then sweeps of rules that did not match before. Return the last state.
 
         Each of the later sweeps must lower the estimated time. If the last state's estimated time is not lower than the time of
         `start`, `start` is returned.
@@ -169,7 +169,7 @@ class Sweeper:
             yield swept
 
     def _places(self, state: State, *, joins: bool = True) -> Mapping[str, list[Match]]:
-        """Return a mapping from the name of each rule to the matches that a sweep applies at once.
+        """Return the matches that a sweep applies at once, by the name of the rule.
 
         Matches at operands come before matches at the users of the operands. Rules with one output are included if they have
         more than one match. Rules with several outputs are included if `joins` is True. The matches are cached, because they
@@ -196,21 +196,22 @@ class Sweeper:
         return [match for term in live for match in self.rules.alone(term, rule)] or self._merges(live, rule).get(rule, [])
 
     def _merges(self, live: Sequence[Term], only: str = "") -> Mapping[str, list[Match]]:
-        """Return a mapping from the names of rules with several outputs to matches that share no replaced term (root).
+        """Find matches of rules with several outputs, and return the matches by the name of the rule.
 
-        All roots of a match are at the same distance from the inputs. Possible roots are tried in the order of
-        `meeting_sort_key`, and the first roots that fit are used. If `only` is not empty, only the rule with this name is used.
+        No term is a root (a replaced term) of two matches. All roots of a match are at the same distance from the inputs.
+        Possible roots are tried in the order of `meeting_sort_key`, and the first roots that fit are used. If `only` is not
+        empty, only the rule with this name is used.
         """
         return self.joins([sorted(same, key=meeting_sort_key) for same in siblings(live)], live, only)
 
     def joins(self, layers: Iterable[Sequence[Term]], live: Sequence[Term], only: str = "") -> Mapping[str, list[Match]]:
-        """Return a mapping from the names of rules with several outputs to matches that share no replaced term (root).
+        """Find matches of rules with several outputs, and return the matches by the name of the rule.
 
-        The roots of a match are in one layer of `layers`. Matches are in the order of the terms in each layer. If several
-        matches have equal roots, the match with the fewest new operators is chosen. If several of these matches add equally few
-        operators, the match with the fewest mixed concatenations (see `mixed_concat_count`) is chosen. If a rule can join along
-        several axes, the axis with the fewest mixed concatenations is chosen. If `only` is not empty, only the rule with this
-        name is used.
+        No term is a root (a replaced term) of two matches. The roots of a match are in one layer of `layers`. Matches are in
+        the order of the terms in each layer. If several matches have equal roots, the match with the fewest new operators is
+        chosen. If several of these matches add equally few operators, the match with the fewest mixed concatenations (see
+        `mixed_concat_count`) is chosen. If a rule can join along several axes, the axis with the fewest mixed concatenations is
+        chosen. If `only` is not empty, only the rule with this name is used.
         """
         known = set(live)
         found: dict[str, dict[Pattern, list[Match]]] = {}
@@ -230,7 +231,7 @@ class Sweeper:
         return {name: min(along.values(), key=mixture) for name, along in found.items()}
 
     def tidied(self, swept: Swept) -> Swept:
-        """Remove terms that compute nothing, and operators that only move elements and cancel each other. Return the new state.
+        """Remove terms that compute nothing, and data-movement operators that cancel. Return the new state.
 
         Rules are applied one after the other. A rule's result is kept if the estimated time falls, or if the state has more
         concatenations of neighbouring slices (see `_meets`).
@@ -251,7 +252,7 @@ class Sweeper:
         return Swept(state, (*swept.steps, *steps), self.estimate(state)) if steps else swept
 
     def _cancelling(self, state: State) -> Mapping[str, list[Match]]:
-        """Return the matches at which applying a rule reduces the number of operators, keyed by rule name.
+        """Return the matches that reduce the number of operators, by the name of the rule.
 
         A term is matched only if its operator and the operator of one operand only move elements, as in a slice of a transpose.
         """
@@ -268,7 +269,7 @@ class Sweeper:
     def hoisted(self, swept: Swept) -> Swept:
         """Hoist data-movement operators (such as slices) past other operators towards the outputs. Return the new state.
 
-        Operators that meet on the way and undo each other are removed. A sweep is accepted only if the estimated time does not
+        Data-movement operators that cancel on the way are removed. A sweep is accepted only if the estimated time does not
         rise. In addition, the operator count must fall, or it must stay the same while data-movement operators come closer to
         the outputs.
         """
@@ -284,7 +285,7 @@ class Sweeper:
         return swept
 
     def _hoisting(self, state: State) -> Mapping[str, list[Match]]:
-        """Return a mapping from names of rules to matches that swap an operator with an operand that only moves elements."""
+        """Return the matches that swap an operator with a data-movement operand, by the name of the rule."""
         found: dict[str, list[Match]] = {}
         for term in run_time_terms(state):
             if term.op not in MOVES and any(a.op in MOVES and not a.constant for a in term.args):
@@ -298,7 +299,7 @@ class Sweeper:
         """Yield, for each rule, the state after one sweep followed by hoisting (see `hoisted`).
 
         The rule that replaces the terms with the largest estimated time comes first. The estimate of the new state may be too
-        high, because the estimate does not take into account how fast a kernel is, or which memory layout a kernel keeps.
+        high, because the estimate ignores the speed of single kernels and the memory layouts that kernels keep.
         """
         begun, work = Swept(start, (), self.estimate(start)), dict[str, float]()
         for rule, matches in self._places(start, joins=False).items():
@@ -312,7 +313,7 @@ class Sweeper:
         return self.estimate((apply(term.op, *operands, **dict(term.attributes)),))
 
     def swept(self, start: Swept, rule: str, matches: Sequence[Match]) -> Swept | None:
-        """Return the state after all matches of one rule are applied.
+        """Apply all matches of one rule, and return the new state.
 
         Returns None if the new state's estimated time exceeds `ceiling`, or if the matches cannot be applied together. A root
         is a term that a match replaces. If two matches have the same root, the first match is applied, and the second match is
@@ -383,7 +384,8 @@ def _replacements(match: Match, here: Mapping[Term, Term]) -> Sequence[Term]:
 
 
 def _unlike(states: Sequence[Swept]) -> Iterator[Swept]:
-    """Yield the states in order of rising estimated time. Of several states with about equal times, only the first is yielded.
+    """Yield the states in order of rising estimated time. Of several states with about equal times, only the first state is
+    yielded.
 
     States with about equal times usually differ only in the arrangement of their operators.
     """

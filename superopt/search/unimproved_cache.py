@@ -45,7 +45,10 @@ class UnimprovedModelCache:
     model: Loadable
 
     def before(self) -> Report | None:
-        """Return the stored report if a search with the same code and settings left the model unchanged, else None."""
+        """Return the stored report of an earlier search that left the model unchanged. Return None if there is no report.
+
+        The earlier search must have used the same code and settings.
+        """
         with closing(Cache(self.cache)) as known:
             record = known.get(self._key)
         return None if record is None else _report(json_object(record))

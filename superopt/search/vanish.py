@@ -1,8 +1,8 @@
 """Remove terms that compute nothing, such as `x + zeros`. A rule proves that such a term equals one of its operands.
 
-For example, after a mask is simplified, an addition of zeros may remain. Such a sum costs too little to show in a measurement
-of an island, but other rules do not match across the sum. Rules that remove such terms are applied wherever they match, without
-a measurement, because they remove an operator and add none.
+For example, after a mask is simplified, an addition of zeros may remain. The addition costs too little to be visible in a
+measurement of an island, but prevents other rules from matching. Rules that remove such terms are applied wherever they match,
+without a measurement, because each application removes an operator and adds no operator.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Widening: pad tensors along an axis to extents that suit kernels.
 
 For example, a kernel that computes sixteen channels at a time wastes time on forty-four channels. By a stored rule,
-`slice(pad(x))` equals `x`. Applied from right to left, the rule widens a term. Other rules must then move the padding towards
-the inputs, into weights, where the padding costs nothing at run time. Rules also move the remaining slice towards the outputs,
-until a term merges the slice into its weights.
+`slice(pad(x))` equals `x`. The rule widens a term if the rule is applied from right to left. Other rules must then move the
+padding towards the inputs, into weights, where the padding costs nothing at run time. Rules also move the remaining slice
+towards the outputs, until a term merges the slice into its weights.
 
 One walk from the inputs to the outputs widens a whole island. If no rule moves a slice through the next term, the slice stays
-before this term. A concatenation of slices is not itself a slice. Rules therefore split a term whose operand is a concatenation
-into one term for each part of the concatenation. A slice can move through each of these terms.
+before this term. A concatenation of slices is not itself a slice. Therefore, if an operand of a term is a concatenation, rules
+split the term into one term for each part of the concatenation. A slice can move through each of these terms.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from superopt.search.ruleset import PaddingUndo, RuleSet
 
 
 def widened_states(start: State, rules: RuleSet) -> Iterator[tuple[State, tuple[Step, ...]]]:
-    """Yield, for each possible axis, the state with padded tensors and the steps as a pair.
+    """Yield a pair for each possible axis: the state with padded tensors, and the steps.
 
     Tensors are padded along the axis to extents that suit kernels. An axis is possible if a stored rule says that slicing
     undoes padding along this axis. Axes along which nothing is padded are left out. The first step leads to the padded state.
@@ -52,7 +52,7 @@ class _Walk:
         wide: maps a term to the padded term. The term equals a slice of the padded term.
         done: the terms of the new state, padded or not.
         cut: the slices of padded terms.
-        zero: maps a term of the new state to the same term, padded with zeros.
+        zero: maps a term of the new state to the padded term. The padding consists of zeros.
         used: the names of the other rules that were used.
         stuck: maps a pair (term, amount of padding) to a number of rewriting steps that did not suffice to move the padding to
             the weights. An entry stays valid, because all terms between the term and the inputs have been visited.
@@ -71,7 +71,7 @@ class _Walk:
     tries: int = 0
 
     def through(self, state: State) -> State:
-        """Return the state after tensors are padded where the rules move the padding into weights."""
+        """Pad tensors where the rules can move the padding into weights, and return the new state."""
         for term in run_time_terms(state):
             self._meet(term)
         return tuple(self._narrow(root) for root in state)
@@ -79,8 +79,8 @@ class _Walk:
     def _meet(self, term: Term) -> None:
         """Record the padded form of the term, or its form in the new state if the term is not padded.
 
-        The padded form is the term computed from tensors that are padded to whole vectors. The padded forms of the term's
-        operands must be recorded already.
+        The padded form computes the term from tensors that are padded to whole vectors. The padded forms of the term's operands
+        must be recorded already.
         """
         own, wider = self._form(apply(term.op, *map(self._narrow, term.args), **dict(term.attributes)))
         if wider is None:
@@ -119,9 +119,9 @@ class _Walk:
         return own, wider
 
     def _apart(self, term: Term) -> Term:
-        """Return the term computed separately for the parts of an operand that is a concatenation of slices.
+        """If an operand is a concatenation of slices, compute the term separately for each part. Return the new term.
 
-        Returns the term unchanged if no operand is such a concatenation, or if no rule proves the two forms equal.
+        Returns the term unchanged if no operand is a concatenation of slices, or if no rule proves the two forms equal.
         """
         for operand in term.args:
             if self._has_sliced_parts(operand):
@@ -211,7 +211,7 @@ class _Walk:
         return more if more * SEARCH.widening_divisor <= extent else 0
 
     def _padded(self, term: Term, more: int, depth: int) -> Term | None:
-        """Return the term padded with `more` zeros, computed from padded weights so that nothing is padded at run time.
+        """Pad the term with `more` zeros by padding its weights, so that nothing is padded at run time. Return the new term.
 
         Returns None if the rules cannot move the padding to the weights in `depth` steps.
         """
@@ -255,10 +255,10 @@ class _Walk:
                 stack += one.args
 
     def _moved(self, padded: Term, more: int, depth: int) -> Term | None:
-        """Return the padded term with its padding moved further towards the inputs, or None if that is not possible.
+        """Move the padding of the padded term further towards the inputs, and return the new term.
 
-        The padding must add `more` elements along the axis that the walk pads. Different padding is accepted only if it pads a
-        weight.
+        If the padding cannot be moved, return None. The padding must add `more` elements along the axis that the walk pads.
+        Different padding is accepted only if it pads a weight.
         """
         alike = padded.args[0].rank == self.undoing.rank and padded == self.undoing.padded(padded.args[0], more)
         alone = padded if padded.constant else None

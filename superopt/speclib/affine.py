@@ -51,10 +51,10 @@ def affine(x: Term, factor: Term | None, bias: Term | None, axis: int) -> Term:
 
 
 def normalization_bias_axis(host: Term, name: str, axis: int) -> int | None:
-    """Return the axis of a normalization's bias, for `bias_axis` in files of specs/: `axis`, or None if no bias fits.
+    """Return `axis` if a normalization's node can also add a bias along this axis, and None otherwise.
 
-    A bias along `axis` fits into the normalization's node if `host` is an application of the operator `name`, possibly
-    multiplied by a constant vector along the axis.
+    The function `bias_axis` in files of specs/ returns this result. The node can add a bias if `host` is an application of the
+    operator `name`, possibly multiplied by a constant vector along the axis.
     """
     return axis if host.op == name or split_factor(host, name, axis) is not None else None
 

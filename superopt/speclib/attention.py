@@ -54,8 +54,7 @@ def masks(node: Node, shape: tuple[int, ...]) -> tuple[Term, Term]:
 
 
 def mask(m: Term, c: Term) -> Term | None:
-    """Return a single mask for an ONNX node that has the effect of the two masks `m` and `c`. Return None if neither mask has
-    an effect.
+    """Combine the masks `m` and `c` into a single mask for an ONNX node. Return None if neither mask has an effect.
 
     `m` is added to the scores, and `c` is nonzero where a key is allowed. The result has the smallest shape that the operator
     accepts.
@@ -74,7 +73,7 @@ def _is_above(m: Term) -> bool:
 
 
 def _raised(m: Term) -> Term:
-    """Return the mask with the least float32 number replaced by the next larger number, so that every key is allowed.
+    """Replace the least float32 number in the mask by the next larger number, so that every key is allowed.
 
     The softmax is the same for both numbers.
     """
@@ -91,7 +90,7 @@ def weighted(scores: Term, m: Term, c: Term) -> Term:
 
 
 def with_causal(c: Term) -> Term:
-    """Return the mask of allowed keys `c`, restricted to keys that do not come after the query."""
+    """Restrict the mask of allowed keys `c` to keys that do not come after the query."""
     ones = apply("ones", shape=c.shape[-2:])
     before = apply("expand", apply("lower_triangle", ones, offset=0), shape=c.shape, axes=(-2, -1))
     return before if c.op == "ones" else apply("logical_and", c, before)
@@ -109,7 +108,9 @@ def _all(number: int, shape: Shape) -> Term:
 
 
 def narrow(m: Term) -> Term:
-    """Return the mask with extent 1 along the batch axis or the head axis if the mask is constant along this axis."""
+    """Narrow the mask, and return it. If the mask is constant along the batch axis or the head axis, this axis gets the extent
+    1.
+    """
     if m.op != "expand":
         return m
     axes = m.integers("axes")

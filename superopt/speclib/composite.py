@@ -68,12 +68,11 @@ def _body(
 
 
 def unfolded(term: Term) -> Term | None:
-    """Return the definition of the term's root operator, applied to the operands, or None if the operator has no such
-    definition.
+    """Return the definition of the term's root operator, applied to the operands.
 
     The operator must be a composite (defined by a term of simpler operators) or a recurrence (defined by repeated steps, such
-    as LSTM). The definition of a composite is the constant `COMPOSITE` in the operator's file, or the function `body` if the
-    definition depends on sizes.
+    as LSTM). Otherwise, the result is None. The definition of a composite is the constant `COMPOSITE` in the operator's file,
+    or the function `body` if the definition depends on sizes.
     """
     spec = operator(term.op) if term.args else None
     if spec is None or spec.definition is None:

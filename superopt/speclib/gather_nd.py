@@ -11,8 +11,8 @@ from superopt.algebra.terms import Term
 def unflattened(term: Term, alone: Callable[[Term], bool]) -> Term | None:
     """Convert `reshape(lookup(table, reshape(positions)))` to `lookup(table, positions)`.
 
-    Return None for any other term, if `positions` has rank 0, and if the inner lookup has other users. `alone(t)` must return
-    whether term t has only one user.
+    Return None for any other term. Also return None if `positions` has rank 0, or if the inner lookup has other users.
+    `alone(t)` must return whether term t has only one user.
     """
     found = term.args[0] if term.op == "reshape" else term
     if found.op != "lookup" or found.args[0].rank != 2 or found.args[1].op != "reshape" or not alone(found):

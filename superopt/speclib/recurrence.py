@@ -30,7 +30,7 @@ class Recurrence:
             this step.
         last: For each of the other states, the name of the operator whose result is the value of this state after the last
             step.
-        equals: Alternative texts of the step that occur in models. Rules prove that these texts are equal to the step.
+        equals: Alternative texts of the step, which occur in models. Rules prove that these texts are equal to the step.
     """
 
     step: str
@@ -98,7 +98,7 @@ def recurrences() -> tuple[Recurrence, ...]:
 
 
 def stacked(elements: Sequence[Term]) -> Term:
-    """Return the states of a recurrence after its steps as one sequence [t, n, k]. Each state has the shape [n, k]."""
+    """Concatenate the states after each step of a recurrence to one sequence [t, n, k]. Each state has the shape [n, k]."""
     rows = [apply("reshape", e, shape=(1, *e.shape)) for e in elements]
     result = rows.pop()
     while rows:
@@ -124,8 +124,8 @@ def is_plain(node: Node, activations: Sequence[str]) -> bool:
 def operands_of(node: Node) -> tuple[Term, Term, Term]:
     """Return three terms: the sequence, and the weights [i, g k] and [k, g k] that multiply the input and the state.
 
-    The sequence is in the order of the steps, so it is reversed if the node runs backwards. i is the size of an input element,
-    k is the size of a state, and g is the number of gates.
+    The sequence is in the order of the steps, so it is reversed if the node runs backwards. The number i is the size of an
+    input element, k is the size of a state, and g is the number of gates.
     """
     x, w, r = (node.operand(position) for position in range(3))
     x = x if _is_forward(node) else apply("reverse", x, axis=0)
@@ -152,7 +152,8 @@ def first_state(node: Node, position: int) -> Term:
 
 
 def recurrence_outputs(node: Node, every: Term, *last: Term) -> tuple[Term, ...]:
-    """Return the terms to which a file of specs/ lifts the outputs of a recurrence's ONNX node, such as LSTM.
+    """Return one term for each output of a recurrence's ONNX node, such as LSTM. Files of specs/ use this function to lift the
+    node.
 
     The term `every` is the sequence of one state, such as the hidden state of an LSTM, after each step. The terms `last` are
     the other states, such as the cell state, after the last step.

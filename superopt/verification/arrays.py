@@ -1,7 +1,7 @@
 """Evaluation of terms on float64 arrays.
 
-Operators with slow definitions are computed by numpy functions, and all other operators by their definitions in specs/. The
-tests compare each numpy function with the definition of the operator.
+Numpy functions compute the operators whose definitions are slow. All other operators are computed by their definitions in
+specs/. The tests compare each numpy function with the definition of the operator.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def evaluate_certificate_terms(
 
     Raises:
         ShapeError: The arrays do not have the shapes in the terms, or an operator is not defined for the arrays.
-        UndecidedError: An operator takes too long, or a size follows neither from the arrays nor from `sizes`.
+        UndecidedError: An operator takes too long. Or the arrays and `sizes` do not determine a size.
     """
     symbols = certificate_dimension_sizes([t for t in subterms(*roots) if t.is_variable], arrays, sizes or {})
     known: dict[Term, Array] = {}
@@ -69,8 +69,7 @@ def certificate_dimension_sizes(
     The sizes come from `sizes` and from the shapes of the variables' arrays.
 
     Raises:
-        ShapeError: The rank or an extent of an array differs from the rank or extent of its variable, or one dimension would
-            have two sizes.
+        ShapeError: An array and its variable differ in rank or in an extent. Or a dimension has two different sizes.
         UndecidedError: An extent is an expression that contains an unknown size.
     """
     found = dict(sizes)
@@ -93,7 +92,7 @@ def certificate_dimension_sizes(
 
 
 def _bare(extent: Extent) -> Atom | None:
-    """Return the dimension if the extent (the size of an axis) is a single dimension, otherwise None."""
+    """If the extent (the size of an axis) is a single dimension, return this dimension. Otherwise, return None."""
     if isinstance(extent, Size) and len(extent.terms) == 1:
         (monomial, coefficient), *_ = extent.terms
         if coefficient == 1 and len(monomial) == 1 and isinstance(monomial[0], Dim):

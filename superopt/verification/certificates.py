@@ -45,9 +45,10 @@ class RewrittenNodes:
 
     Attributes:
         scope: The path from the top graph to the graph. Each element of the path is a pair: the first output of a node, and the
-            name of the node's attribute that holds the next graph.
+            name of an attribute of this node. The attribute holds the next graph.
         nodes: The first output of each node.
-        inputs: A mapping from each variable of the segment's terms to the name of the value for which the variable stands.
+        inputs: A mapping from variables of the segment's terms to names of values. A variable stands for the value with this
+            name.
         outputs: The names of the values that the terms compute.
     """
 
@@ -80,7 +81,7 @@ class Pass:
 
     Attributes:
         rewrites: The rewrites, which are independent of each other.
-        weights: The new weights, as terms over the weights before the pass.
+        weights: The new weights, as terms over the weights that existed before the pass.
     """
 
     rewrites: tuple[Rewrite, ...]
@@ -96,14 +97,14 @@ class Certificate:
         optimized: The content digest of the optimized model.
         rewritten: Whether the models differ.
         rules: The digest of every stored rule that a step names.
-        sizes: Sizes of the dynamic dimensions at which the models were run.
+        sizes: The models were run at these sizes of dynamic dimensions.
         passes: The passes of the search, in order.
-        stored: The names of values that the original computes from weights alone, and that the optimized model stores as
-            weights.
+        stored: Names of values. The original computes these values from weights alone, and the optimized model stores the
+            values as weights.
         opset: The opset to which the model was converted before the passes, or None if the opset was kept.
         mode: The floating-point mode.
         flags: The floating-point flags that the steps need, such as `nsz`.
-        ordinary: The assumptions on input values that the steps need in this mode.
+        ordinary: The assumptions about input values on which the steps rely in this mode.
         assumptions: The assumptions on dynamic dimensions.
         specialization: The fixed inputs and sizes, and the branches of the original that are always taken.
     """
@@ -227,7 +228,10 @@ def _place(value: object) -> RewrittenNodes:
 
 
 def _terms(nodes: object) -> list[Term]:
-    """Parse the terms in a certificate's table. The table has one row for each term, after the rows of the term's operands."""
+    """Parse the terms in a certificate's table.
+
+    The table has one row for each term. The rows of a term's operands come before the row of the term.
+    """
     terms: list[Term] = []
     for op, operands, attributes in map(_list, _list(nodes)):
         values = {name: _attribute(value) for name, value in _object(attributes).items()}

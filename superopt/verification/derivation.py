@@ -6,8 +6,8 @@ their terms in the certificate, and the nodes of each segment compute the stated
 
 The checks translate neither nodes to terms nor terms to nodes. Nodes are compared in the form in which the files store the
 nodes. New weights are computed from the original's weights, and compared within the rounding error of this computation. A
-segment's terms before the steps are evaluated on values from a run of the original. A segment's terms after the steps are
-evaluated on values from a run of the optimized model.
+segment's old terms are its terms before the rewrite steps, and its new terms are its terms after the steps. Old terms are
+evaluated on values from a run of the original. New terms are evaluated on values from a run of the optimized model.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Weights:
     Attributes:
         kept: The number of weights that are equal to a stored weight or a computed value of the original.
         computed: The number of weights that equal their term in the certificate.
-        small: The number of new weights without a term, which are small or contain integers or booleans.
+        small: The number of new weights without a term. Such weights are small, or contain integers or booleans.
     """
 
     kept: int
@@ -119,8 +119,8 @@ class Tensors:
 def check_weights(original: ModelSource, optimized: ModelSource, certificate: Certificate) -> Weights:
     """Check that every weight of the optimized model is a weight of the original, or equals its term in the certificate.
 
-    A new weight without a term is accepted if the weight is small, or contains integers or booleans. A weight must not take the
-    place of a value that the original computes, unless `check_stored` compares the weight with this value.
+    A new weight without a term is accepted if the weight is small, or contains integers or booleans. A weight may replace a
+    value that the original computes only if `check_stored` compares the weight with this value.
 
     Raises:
         CertificateError: A weight replaces a computed value, or differs from the original's weight of the same name. Or a new
@@ -177,7 +177,7 @@ class _MadeWeight(NamedTuple):
 class _Made:
     """The weights that a certificate defines by terms, computed in float64 on demand.
 
-    Each pass of the optimizer defines weights by terms over the weights before the pass.
+    The terms of a pass read the weights that existed before the pass.
     """
 
     def __init__(self, tensors: Tensors, passes: Sequence[Pass]) -> None:
@@ -186,7 +186,7 @@ class _Made:
         self.done: dict[tuple[int, str], _MadeWeight] = {}
 
     def require(self, name: str, array: Array) -> None:
-        """Check that the array equals the term that the certificate gives for the weight `name`, up to rounding.
+        """Check that the array equals the certificate's term for the weight `name`, up to rounding.
 
         Raises:
             CertificateError: The array differs from the term.
@@ -209,11 +209,11 @@ class _Made:
             raise CertificateError(f"weight {name!r} of the optimized model differs from its term in the certificate")
 
     def knows(self, name: str) -> bool:
-        """Return whether the value is a weight of the original or a weight that the certificate defines."""
+        """Return whether `name` is a weight of the original, or a weight that the certificate defines."""
         return name in self.tensors.protos or name in self.constants or name in self.latest
 
     def kind(self, name: str) -> str:
-        """Return the numpy kind of a weight of the original, or an empty string for any other value."""
+        """Return the numpy kind of a weight of the original. For any other value, return an empty string."""
         if name in self.latest:
             return ""
         if name in self.constants:
@@ -222,7 +222,7 @@ class _Made:
         return "" if tensor is None else helper.tensor_dtype_to_np_dtype(tensor.data_type).kind
 
     def value(self, name: str) -> Array:
-        """Return a weight of the original, or a weight that the certificate defines, in float64."""
+        """Return the value of a weight in float64. The weight is a weight of the original, or is defined by the certificate."""
         return self._value(self.latest.get(name, -1), name).exact
 
     def _value(self, number: int, name: str) -> _MadeWeight:
@@ -264,8 +264,8 @@ class _Made:
 def _of_magnitudes(term: Term) -> Term:
     """Return the term with differences replaced by sums, and scale factors replaced by their magnitudes.
 
-    If the returned term is evaluated on the magnitudes of the variables, its value is an upper bound on the sum of the
-    magnitudes of the summands of `term`.
+    If the returned term is evaluated on the magnitudes of the variables, its value is an upper bound. The numbers that `term`
+    adds have magnitudes whose sum is at most this bound.
     """
     done: dict[Term, Term] = {}
     for part in subterms(term):
@@ -293,7 +293,7 @@ def _epsilon(dtype: np.dtype[Any]) -> float:
 
 
 def _ulp(array: Array, dtype: np.dtype[Any]) -> Array:
-    """Return an array with the ulp (unit in the last place) in the type `dtype` of each number in `array`."""
+    """Return the ulp (unit in the last place) of each number in `array`, for numbers of the type `dtype`."""
     eps = _epsilon(dtype)
     try:
         tiny = float(np.finfo(dtype).smallest_subnormal)
@@ -308,10 +308,10 @@ def _ulp(array: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def check_nodes(original: ModelSource, optimized: ModelSource, certificate: Certificate) -> None:
-    """Check that all nodes that the certificate does not list as rewritten are the same in both models.
+    """Check that both models have equal nodes, except for the nodes that the certificate lists as rewritten.
 
-    A segment is a group of nodes that the certificate lists as rewritten. A node of the optimized model that is not in the
-    original may only compute outputs of segments, or values with new names.
+    A segment is a group of nodes that the certificate lists as rewritten. If a node exists only in the optimized model, the
+    node may only compute outputs of segments, or values with new names.
 
     Raises:
         CertificateError: A node outside the segments differs, or the opsets, local functions, inputs, outputs or names of
@@ -353,7 +353,7 @@ def check_nodes(original: ModelSource, optimized: ModelSource, certificate: Cert
 def _require_same(
     before: GraphProto, after: GraphProto, scope: Scope, allowed: Mapping[Scope, set[str]], aliases: Mapping[str, str]
 ) -> None:
-    """Check the nodes of the optimized graph that are not in the original graph.
+    """Check the nodes that exist only in the optimized graph.
 
     Such a node may compute only outputs of segments, and values that the original does not have. A segment is a group of
     rewritten nodes. The nodes of nested bodies are checked too.
@@ -362,12 +362,12 @@ def _require_same(
         before: The graph in the original.
         after: The graph in the optimized model.
         scope: The path to the graph from the top graph.
-        allowed: A mapping from the path of each graph to the outputs of the segments in this graph.
+        allowed: A mapping from the path of a graph to the outputs of the segments in this graph.
         aliases: A mapping from the name of a replaced value to the name of the value that is read instead.
 
     Raises:
-        CertificateError: A node that is not in the original computes a value that the original has. The value is not an output
-            of a segment.
+        CertificateError: A node that exists only in the optimized graph computes a value of the original. This value is not an
+            output of a segment.
     """
     known = {_outputs(node): node for node in before.node}
     names = {name for outputs in known for name in outputs} | {value.name for value in before.input}
@@ -387,7 +387,7 @@ def _require_same(
         wrong = [name for name in node.output if name in names and name not in allowed.get(scope, ())]
         if wrong:
             raise CertificateError(
-                f"the node that computes {wrong[0]!r} differs from the original's, and is not in a segment of the certificate"
+                f"the node that computes {wrong[0]!r} differs between the models, but is not in a segment of the certificate"
             )
 
 
@@ -405,7 +405,7 @@ def _require_same_ends(before: GraphProto, after: GraphProto) -> None:
     read = {name for node in verified_model_nodes(before) for name in node.input}
     own = {t.name: _raw(t).SerializeToString() for t in after.initializer}
     if first != second or any(weights.get(name) != array for name, array in own.items() if name in read | weights.keys()):
-        raise CertificateError("a control flow body differs from the original's in inputs, outputs or weights")
+        raise CertificateError("the two models have different inputs, outputs or weights in a control flow body")
 
 
 def _types(source: ModelSource) -> list[bytes]:
@@ -428,7 +428,7 @@ def _named_alone(kind: TypeProto) -> TypeProto:
 
 
 def _aliases(certificate: Certificate) -> Iterator[tuple[str, str]]:
-    """Yield pairs of names: an output of a rewritten group of nodes, and an input or earlier output that has equal values.
+    """Yield pairs of names of equal values: an output of rewritten nodes, and an input or earlier output of these nodes.
 
     Nodes that read the output in the original may read the equal value in the optimized model.
     """
@@ -475,7 +475,7 @@ def _plain(node: NodeProto, aliases: Mapping[str, str], *, bodiless: bool = Fals
 
 
 def _outputs(node: NodeProto) -> tuple[str, ...]:
-    """Return the names of the outputs without empty names at the end, which stand for omitted outputs."""
+    """Return the names of the outputs without the empty names at the end. An empty name stands for an omitted output."""
     names = list(node.output)
     while names and not names[-1]:
         names.pop()
@@ -518,10 +518,10 @@ class SegmentCounts:
     """Counts of comparisons between the terms of segments (groups of rewritten nodes) and values from runs of the models.
 
     Attributes:
-        before: The number of comparisons with values of the original. Each comparison covers the terms of one segment before
-            the rewrite steps.
-        after: The number of comparisons with values of the optimized model. Each comparison covers the terms of one segment
-            after the rewrite steps.
+        before: The number of comparisons with values of the original. Each comparison covers the terms that one segment has
+            before the rewrite steps.
+        after: The number of comparisons with values of the optimized model. Each comparison covers the terms that one segment
+            has after the rewrite steps.
         left_out: The number of comparisons that were not made, because terms are too large or values are missing.
     """
 
@@ -563,7 +563,7 @@ def values_of(source: ModelSource, names: Sequence[str], feeds: Feeds) -> dict[s
 
 
 def check_stored(original: ModelSource, optimized: ModelSource, certificate: Certificate, feeds: Feeds) -> None:
-    """Check that each weight in `certificate.stored` equals the value of the same name that the original computes.
+    """Check that each weight in `certificate.stored` equals the original's value of the same name.
 
     The optimized model stores these values as weights. The values of the original are computed by a run on the inputs `feeds`.
 
@@ -587,7 +587,7 @@ def check_stored(original: ModelSource, optimized: ModelSource, certificate: Cer
 def check_segments(
     original: ModelSource, optimized: ModelSource, certificate: Certificate, feeds: Feeds, linked: SegmentCounts
 ) -> None:
-    """Check that the terms of each segment have the values that the models compute in a run on the inputs `feeds`.
+    """Check the terms of each segment by a run of the models on the inputs `feeds`: the terms must have the computed values.
 
     A segment is a group of rewritten nodes. The certificate states the terms of each segment before and after the rewrite
     steps. The counts in `linked` are increased.
@@ -621,13 +621,13 @@ def check_segments(
 
 
 def _require_kinds(original: ModelSource, rewrites: Sequence[Rewrite], made: _Made) -> None:
-    """Check that each variable in the rewrites' terms is marked like the value for which the variable stands.
+    """Check that the marks of each variable in the rewrites' terms fit the variable's value.
 
-    A variable may be marked as constant (a weight), boolean or integer.
+    A variable stands for a value of the model. The variable may be marked as constant (a weight), boolean or integer.
 
     Raises:
-        CertificateError: A variable is marked constant but stands for an input, or stands for a weight but is not marked
-            constant. Or a variable is marked as boolean or as integer, but the weight has a different type.
+        CertificateError: A variable is marked as constant, but its value is an input. Or a variable is not marked as constant,
+            but its value is a weight. Or a variable is marked as boolean or as integer, but its weight has a different type.
     """
     given = {value.name for value in original.proto.graph.input}
     for rewrite in rewrites:
@@ -642,7 +642,10 @@ def _require_kinds(original: ModelSource, rewrites: Sequence[Rewrite], made: _Ma
 
 
 def _weights_read(rewrite: Rewrite, place: RewrittenNodes) -> list[str]:
-    """Return the names of the weights that a rewrite reads: the model's values for variables that are marked constant."""
+    """Return the names of the weights that a rewrite reads.
+
+    These weights are the values of variables that are marked as constant.
+    """
     constant = (x.name for x in certificate_variables([*rewrite.before, *rewrite.after]) if x.constant)
     return [place.inputs[name] for name in constant if name in place.inputs]
 
@@ -683,7 +686,7 @@ def _compared(place: RewrittenNodes, terms: State, values: Mapping[str, Array], 
     for x in certificate_variables(terms):
         kind = arrays[x.name].dtype.kind
         if not x.constant and (x.condition, bool(x.position)) != (kind == "b", kind in "iu"):
-            raise CertificateError(f"a variable for {names[x.name]!r} and the value have different types")
+            raise CertificateError(f"the value {names[x.name]!r} and its variable have different types")
     wanted = [np.asarray(values[name]) for name in place.outputs]
     live = subterms(*terms)
     strange = {a for term in live for n in term.shape for a in atoms(n) if isinstance(a, Dim | Sym) and a not in sizes}
@@ -768,9 +771,9 @@ def _agree(value: Array, array: Array, magnitude: Array, change: Array) -> bool:
     """Return whether a value from a run of a model agrees with the value of its term.
 
     `value` is the value from the run, and `array` is the value of the term. The shapes must be equal, and finite elements must
-    be close. An element of `value` must not be finite if the element of `array` is not finite. `magnitude` is the sum of the
-    magnitudes of all numbers that the term adds up (see `_added_up`). `change` is the amount by which the term changes if the
-    last bits of the variables change.
+    be close. If an element of `array` is not finite, the same element of `value` must not be finite either. `magnitude` is the
+    sum of the magnitudes of all numbers that the term adds up (see `_added_up`). If the last bits of the variables change, the
+    term changes by the amount `change`.
     """
     if value.shape != array.shape:
         return False

@@ -91,9 +91,9 @@ def _one(rng: np.random.Generator, shape: tuple[int, ...], value: float) -> Arra
 
 
 def _saturated(rng: np.random.Generator, shape: tuple[int, ...], sign: int = 1) -> Array:
-    """Return rows whose exponentials and sigmoids are tiny but not 0 in float32, or the negatives of such rows if `sign` is -1.
+    """Return rows of numbers whose exponentials and sigmoids are tiny but not 0 in float32.
 
-    See `VerifyPolicy.saturated_magnitudes`. Elements of a row differ.
+    If `sign` is -1, return the negatives of such numbers. See `VerifyPolicy.saturated_magnitudes`. Elements of a row differ.
     """
     magnitudes = np.resize(VERIFY.saturated_magnitudes, (*shape[:-1], 1) if shape else ())
     return -sign * (magnitudes + rng.random(shape))
@@ -145,7 +145,10 @@ BOUNDARY = "half equal to constants"
 
 
 def ordinary_feeds(source: ModelSource, at: Mapping[str, int], bound: int, seed: int) -> Iterator[tuple[str, Feeds]]:
-    """Yield named sets of random values of ordinary magnitude for all inputs, at the sizes `at`. Integers are below `bound`."""
+    """Yield sets of random input values, each with a name.
+
+    The values have ordinary magnitudes, and the arrays have the sizes in `at`. Integers are below `bound`.
+    """
     for turn, (name, draw) in enumerate(ORDINARY.items()):
         rng = np.random.default_rng((seed, turn))
         feeds = {port.name: _array(port, at, draw, bound, turn, rng) for port in source.inputs}
@@ -157,7 +160,7 @@ def ordinary_feeds(source: ModelSource, at: Mapping[str, int], bound: int, seed:
 def adversarial_feeds(
     source: ModelSource, at: Mapping[str, int], bound: int, seed: int, *, masks: bool = False
 ) -> Iterator[tuple[str, Feeds]]:
-    """Yield named sets of input values on which `superopt verify` compares both models, with special values.
+    """Yield named sets of special input values, on which `superopt verify` compares both models.
 
     Floating-point arithmetic may fail at special values. Special values are in all inputs, in one input, or in all inputs
     except one. If `masks` is True, infinities, NaN and extreme numbers are only in inputs that may be masks. Sizes come from
@@ -212,7 +215,7 @@ def _array(port: DeclaredInput, at: Mapping[str, int], draw: Draw, bound: int, t
 
 
 def _with_boundaries(values: Array, boundaries: Sequence[Array], rng: np.random.Generator) -> Array:
-    """Return the values of an input with half of the elements (but at least one) replaced by boundary values."""
+    """Replace half of the elements of an input (but at least one) by boundary values, and return the result."""
     grids = _grids(values, boundaries)
     if not grids:
         return values

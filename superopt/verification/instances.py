@@ -51,7 +51,7 @@ class StepBinding:
     open: tuple[tuple[Extent, Extent], ...] = ()
 
     def value(self, atom: Atom) -> Extent | None:
-        """Return the value of a dimension or attribute variable of the rule, or None if the value is unknown."""
+        """Return the value of a dimension or attribute variable of the rule. If the value is unknown, return None."""
         if isinstance(atom, Dim):
             tensor = self.tensors.get(atom.tensor)
             return None if tensor is None else tensor.shape[atom.axis]
@@ -104,10 +104,11 @@ def _is(new: Term, replacement: Term, wanted: Mapping[Term, Term]) -> bool:
 
 
 def _together(shown: Mapping[Term, Term], wanted: Mapping[Term, Term]) -> bool:
-    """Return whether the rule's results, inserted into each other, give the replacement of each root.
+    """Return whether the rule's results give the replacement of each root.
 
     A root is a term that the step replaces. The rule's result for a root may contain other roots. Such roots are replaced by
-    the rule's results for these roots, until no root is left. The final term must be the replacement of the first root.
+    the rule's results for these roots, until no root is left. The final term for each root must be the replacement of this
+    root.
 
     Args:
         shown: The rule's result for each root.
@@ -145,10 +146,11 @@ def _together(shown: Mapping[Term, Term], wanted: Mapping[Term, Term]) -> bool:
 
 
 def _results(equation: Equation, root: Term, state: Sequence[Term]) -> Iterator[list[tuple[Term, Term]]]:
-    """Yield the matches of the equation at `root`. A match is a list of pairs of a replaced term and its new term.
+    """Yield the matches of the equation at `root`.
 
-    The list has one pair for each output of the equation. The first output of the left side matches `root`. The other outputs
-    match any terms of `state`, the terms before the step.
+    A match is a list of pairs. Each pair contains a replaced term and its new term. The list has one pair for each output of
+    the equation. The first output of the left side matches `root`. The other outputs match any terms of `state`, the terms
+    before the step.
     """
     tries = itertools.count()
     for binding, rest in _outputs(equation.left[0], root, StepBinding({}, {})):
@@ -202,7 +204,7 @@ def _further(
 
 
 def _outputs(pattern: Term, term: Term, binding: StepBinding) -> Iterator[tuple[StepBinding, tuple[Term, ...]]]:
-    """Yield the matches of a rule's output with a term, each with the unmatched operands of the term.
+    """Yield the matches of a rule's output with a term. Each match comes with the unmatched operands of the term.
 
     Only the pattern of a commutative operator, such as a sum, may leave operands of the term unmatched.
     """
@@ -242,7 +244,7 @@ def _in_turn(patterns: Sequence[Term], terms: Sequence[Term], binding: StepBindi
 
 
 def _some(patterns: list[Term], terms: list[Term], binding: StepBinding) -> Iterator[tuple[StepBinding, tuple[Term, ...]]]:
-    """Yield the matches of all patterns with different operands in `terms`, each with the operands that are left over."""
+    """Match all patterns with different operands in `terms`, and yield each match with the unmatched operands."""
     if not patterns:
         yield binding, tuple(terms)
         return
@@ -296,7 +298,7 @@ def _attributes(pattern: Term, term: Term, binding: StepBinding) -> StepBinding 
 
 
 def _symbol(extent: Size) -> str | None:
-    """Return the name of an attribute variable if the extent (a symbolic number) is just this variable, otherwise None."""
+    """If the extent (a symbolic number) is just an attribute variable, return the variable's name. Otherwise, return None."""
     found = [a for a in extent.atoms() if isinstance(a, Sym)]
     return found[0].name if len(found) == 1 and size(found[0]) == extent else None
 
@@ -304,7 +306,8 @@ def _symbol(extent: Size) -> str | None:
 def _solved(binding: StepBinding) -> StepBinding | None:
     """Solve the open equations between attributes, and return the binding with the values of all unknowns.
 
-    The result is None if an equation is false, or if an unknown does not follow from a linear equation in one unknown.
+    The result is None if an equation is false. The result is also None if an unknown cannot be computed from a linear equation
+    in this unknown alone.
     """
     numbers, pairs = dict(binding.numbers), list(binding.open)
     known = StepBinding(binding.tensors, numbers)

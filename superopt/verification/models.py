@@ -97,7 +97,7 @@ class ModelSource:
         """Return the model with fixed inputs and inlined branches, or the model itself if the model has local functions.
 
         Raises:
-            CertificateError: The model does not have the inputs or the branches.
+            CertificateError: The model lacks an input or a branch that `to` names.
         """
         if not to or self.proto.functions:
             return self
@@ -134,7 +134,7 @@ class ModelSource:
 
     @cached_property
     def constants(self) -> tuple[int, ...]:
-        """The positive integers that occur in the model, and the extents of its weights."""
+        """The positive integers in the model, and the extents of the model's weights."""
         found: set[int] = set()
         for tensor in verified_model_tensors(self.proto.graph):
             found.update(n for n in tensor.dims if n)
@@ -150,8 +150,8 @@ class ModelSource:
     def masks(self) -> frozenset[str]:
         """The inputs that may be masks. The elements of a mask switch off elements of other tensors.
 
-        An input may be a mask if it is read by an operator, such as Softmax, that may turn infinities into finite numbers. The
-        operator reads the input directly or through operators that pass infinities on.
+        An input may be a mask if an operator that reads the input, such as Softmax, may turn infinities into finite numbers.
+        The operator reads the input directly or through operators that pass infinities on.
         """
         found: set[str] = set()
         for node in reversed([*verified_model_nodes(self.proto.graph)]):
@@ -164,10 +164,10 @@ class ModelSource:
 
     @cached_property
     def boundaries(self) -> dict[str, tuple[Array, ...]]:
-        """Values at which inputs equal constants of the model, by the name of the input (see `boundary_values`).
+        """For each input, values at which the input equals a constant of the model (see `boundary_values`).
 
-        The model compares such an input with the constant, or divides by their difference or by a value that depends on the
-        difference. At a difference of 0, the sign of the zero decides the sign of an infinity.
+        The model compares such an input with the constant, divides by the difference of input and constant, or divides by a
+        value that depends on this difference. At a difference of 0, the sign of the zero decides the sign of an infinity.
         """
         signed: set[str] = set()
         for node in reversed([*verified_model_nodes(self.proto.graph)]):
@@ -177,9 +177,10 @@ class ModelSource:
         return boundary_values(self.proto, signed)
 
     def _divisors(self, node: NodeProto) -> Sequence[str]:
-        """Return the divisor of a quotient, or the operands of a power whose exponent is not a natural number.
+        """If the node is a quotient, return the divisor.
 
-        For any other node, the result is empty.
+        If the node is a power whose exponent is not a natural number, return the operands. For any other node, the result is
+        empty.
         """
         match node.op_type:
             case "Div":
@@ -202,7 +203,9 @@ class ModelSource:
         return float(numpy_helper.to_array(weight).reshape(())) in range(1 << 10)
 
     def digest(self, *, metadata: bool = True) -> str:
-        """Return the digest of the model's content, including external tensor data, and metadata if `metadata` is True.
+        """Return the digest of the model's content, including external tensor data.
+
+        If `metadata` is True, the content includes the metadata.
 
         Raises:
             InvalidModelError: The content cannot be read.
@@ -231,7 +234,7 @@ class ModelSource:
 
 
 def dimension_expression_names(name: str) -> frozenset[str]:
-    """If the name of a dimension is an expression, return the names in the expression, otherwise an empty set.
+    """If the name of a dimension is an expression, return the names in the expression. Otherwise, return an empty set.
 
     For example, the dimension `past + length` gives `past` and `length`.
     """

@@ -79,7 +79,7 @@ class Runner:
             raise InvalidModelError(f"{self.source.path}: ONNX Runtime cannot load the model ({_line(error)})") from error
 
     def run(self, feeds: Feeds) -> list[object] | str:
-        """Return the outputs, or a one-line error message if the run fails."""
+        """Run the model, and return the outputs. If the run fails, return a one-line error message."""
         try:
             found: list[object] = self.session.run(list(self.names or self.source.outputs), dict(feeds))
         except Exception as error:  # noqa: BLE001
@@ -97,7 +97,7 @@ class _Trial:
         self._possible = runner.provider == "cpu" and 2 * stored_bytes(runner.source.path) <= COMPARISON.max_resident_bytes
 
     def run(self, feeds: Feeds) -> str:
-        """Run the model, and return an empty string, or a one-line error message if the run fails.
+        """Run the model. If the run fails, return a one-line error message. Otherwise, return an empty string.
 
         The model is not run if the provider is not the CPU, if the model is large, or if no child process can be started. The
         result is then an empty string.
@@ -161,8 +161,8 @@ def compare_runs(
         optimized: The optimized model.
         given: Sizes of dynamic dimensions to try first.
         special: Whether both models also run on special values, such as masks and infinities.
-        masks: Whether only inputs that may be masks get extreme values, because the optimized model assumes ordinary values in
-            all other inputs.
+        masks: Whether extreme values are limited to inputs that may be masks. This limit is needed if the optimized model
+            assumes ordinary values in all other inputs.
         identical: Whether outputs must have the same bits, except for signs of zeros and bits of NaN.
         provider: The execution provider.
         threads: The number of intra-op threads.
@@ -174,8 +174,8 @@ def compare_runs(
     Raises:
         CheckFailedError: The interfaces differ, or an output differs. If an output differs, the message names the sizes, the
             input and the element.
-        InvalidModelError: ONNX Runtime cannot load the original, the original does not run on an example, or there are no
-            examples and the original runs at none of the sizes.
+        InvalidModelError: ONNX Runtime cannot load the original, or cannot run the original on an example. Or there are no
+            examples, and the original runs at none of the sizes.
     """
     _require_interface(original, optimized)
     before = Runner(original, provider, threads)
@@ -224,7 +224,7 @@ def _at_sizes(
 ) -> list[tuple[dict[str, int], int]]:
     """Compare both models on ordinary inputs at many sizes, and return the sizes at which both models ran.
 
-    Each element of the list is a pair: a choice of sizes, and the upper bound on integer inputs with which the models ran. At
+    Each element of the list is a pair: a choice of sizes, and the upper bound on the integers in the inputs at these sizes. At
     each choice of sizes, both models are first run in the child processes of `trials`.
     """
     done: list[tuple[dict[str, int], int]] = []
@@ -306,10 +306,10 @@ class _Pair:
     ) -> bool:
         """Run both models on the inputs, and compare the outputs. Return False if the original does not run on the inputs.
 
-        The outputs may differ as much as the original's outputs change when inputs change in their last bits. These changes are
-        first divided by the factor `conditioning`. `usual` contains a magnitude for each output. The tolerance is proportional
-        to this magnitude where the output itself has smaller magnitudes. If `signs` is True, infinities must have the same
-        signs.
+        When inputs change in their last bits, the original's outputs change. This change is part of the allowed difference.
+        The change is first divided by the factor `conditioning`. `usual` contains a magnitude for each output. If the output
+        has smaller magnitudes, the tolerance is proportional to this magnitude. If `signs` is True, infinities must have the
+        same signs.
 
         Raises:
             CheckFailedError: The original runs, but the optimized model does not run or has different outputs.
@@ -371,7 +371,7 @@ def describe_difference(
     usual: float = 0.0,
     signs: bool = False,
 ) -> str:
-    """Return a description of the difference between two outputs, or an empty string if only rounding differs.
+    """Return a description of the difference between two outputs. If only rounding differs, return an empty string.
 
     Args:
         wanted: The output of the original.
@@ -413,7 +413,7 @@ def describe_difference(
 def _allowed(
     a: Array, finite: Array, others: Sequence[Array], dtype: np.dtype[Any], conditioning: float, usual: float
 ) -> Array:
-    """Return an array with the largest allowed difference between each element of `a` and the optimized model's element.
+    """For each element of `a`, return the largest allowed difference from the optimized model's element.
 
     Args:
         a: The output of the original, in float64.
@@ -441,10 +441,10 @@ def _largest(output: object) -> float:
 
 
 def _counted(wanted: Array, found: Array, others: Sequence[Array]) -> str:
-    """Return a description of the difference between two outputs of integers or booleans, like `describe_difference`.
+    """Return the result of `describe_difference` for two outputs of integers or booleans.
 
-    An element may differ if the same element also differs in one of `others`, the original's outputs on slightly changed
-    inputs.
+    The arrays in `others` are the original's outputs on slightly changed inputs. An element of `found` may differ from `wanted`
+    if an array in `others` also differs from `wanted` at the element's position.
     """
     off = wanted != found
     for other in others:

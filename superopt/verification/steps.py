@@ -90,7 +90,7 @@ class StepChecker:
         flag except `nsz` (no signed zeros).
 
         Raises:
-            CertificateError: A flag is not stated, or is stated although the precise mode forbids the flag.
+            CertificateError: A needed flag is not stated. Or a flag is stated, but the precise mode forbids the flag.
         """
         for one in shown:
             needed = self.rules[one.rule].flags if one.means is StepEvidence.PROVED else frozenset[FpFlag]()

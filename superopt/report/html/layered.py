@@ -77,7 +77,10 @@ def _turned(box: DrawnBox) -> DrawnBox:
 
 
 def _without_unread(nodes: Sequence[DrawnNode]) -> list[DrawnNode]:
-    """Return the nodes of a part without unused inputs. An unused input is a value from outside the part that no node reads."""
+    """Return the nodes of a part without unused inputs.
+
+    An unused input comes from outside the part, and no node of the part reads this input.
+    """
     read = {operand for node in nodes for operand in node.operands}
     kept = [place for place, node in enumerate(nodes) if node.operator or place in read]
     return _renumbered(nodes, {place: number for number, place in enumerate(kept)}, kept)
@@ -187,7 +190,10 @@ def _columns(
 
 
 def _place(members: Sequence[int], width: Mapping[int, float], wanted: Mapping[int, float], x: dict[int, float]) -> None:
-    """Set the centres of a row, in order and without overlaps, near the wanted centres."""
+    """Set the centres of the boxes in a row to places near the wanted centres.
+
+    The boxes keep their order and do not overlap.
+    """
     edge, offsets = 0.0, list[float]()
     for number, place in enumerate(members):
         least = edge + width[place] / 2

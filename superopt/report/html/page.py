@@ -63,7 +63,7 @@ class PartFigure:
     operators: tuple[tuple[str, int], ...]
 
     def changes(self, before: PartFigure) -> dict[str, int]:
-        """Return a mapping from each operator to its node count minus its node count in `before`.
+        """Return a mapping from operators to the change of their node counts from `before` to this figure.
 
         Operators with equal counts are left out.
         """
@@ -78,11 +78,11 @@ class RewrittenPart:
 
     Attributes:
         number: The number of the pass that rewrote the part, or 0 if only one pass rewrote the model.
-        copies: The number of equal parts that were rewritten in the same way.
+        copies: The number of equal parts with equal rewrites.
         before_seconds: The predicted time of one copy before the rewrite.
         after_seconds: The predicted time of one copy after the rewrite.
-        saved: The predicted seconds that the rewrites of all copies together save in a run of the model.
-        rules: The rules that were applied, each once.
+        saved: The predicted saving in seconds per run of the model, for all copies together.
+        rules: The applied rules, without repetitions.
     """
 
     title: str
@@ -112,17 +112,17 @@ class PageContent:
 
     Attributes:
         report: The report of the optimization.
-        parts: The rewritten parts to draw, the largest saving first.
-        savings: The predicted saving of each rewritten part, including parts that are not drawn, by title.
-        times: The seconds of each operator in a run of the original and of the optimized model. Empty if operators were not
-            timed.
+        parts: The rewritten parts to draw, in descending order of saving.
+        savings: Pairs of the title of a rewritten part and the predicted saving. Parts that are not drawn are included.
+        times: The seconds of each operator in a run of the original, and in a run of the optimized model. Empty if operators
+            were not timed.
         times_note: A note that says how the operators were timed, or why no operator was timed.
         counts: The counts of nodes of each operator in both models.
         command: A command that repeats the optimization.
         source: The file of the original, for commands, or an empty text if the file is not known.
         target: The file of the result, for commands, or an empty text if the file is not known.
         certificate: The file of the certificate, or an empty text.
-        rules: The rules of all applied steps, each once.
+        rules: The rules of all applied steps, without repetitions.
     """
 
     report: Report
@@ -145,7 +145,7 @@ def figure_of(part: DrawnPart) -> PartFigure:
 
 
 def used_rule(applied: AppliedRule, times: int, stored: StoredRule | None) -> UsedRule:
-    """Return an applied rule in the form that the templates of the HTML page show: its sides, its proof and facts about it.
+    """Return the values that the templates of the HTML page show for an applied rule: its sides, its proof and facts about it.
 
     `times` is the number of steps that apply the rule. `stored` is the rule with its ledger entry from the rule store, or None
     if the store does not contain the rule.
@@ -197,7 +197,7 @@ def _facts(stored: StoredRule) -> tuple[tuple[str, str], ...]:
 
 
 def _step_kind(name: str) -> str:
-    """Return the reason why a step is right although no stored rule states the step."""
+    """Return the reason why a step without a stored rule is right."""
     if name.startswith(CORRECTED):
         return "a corrected mutant: equal in exact tests in prime fields (an error is less likely than 2⁻⁶⁰)"
     if name.endswith(RECOGNIZED):

@@ -68,14 +68,17 @@ def _rendered(template: str, page: PageContent) -> str:
 
 
 def _pictured(parts: Sequence[RewrittenPart]) -> RewrittenPart | None:
-    """Return the first part whose drawings can be read on the card, or None. Parts with small savings are left out."""
+    """Return the first part whose drawings can be read on the card.
+
+    If there is none, return None. Parts with small savings are left out.
+    """
     least = REPORT.min_pictured_saving_share * max((part.saved for part in parts), default=0.0)
     large = (part for part in parts if part.saved >= least)
     return next((part for part in large if card_scale(part) >= REPORT.min_card_scale_share), None)
 
 
 def card_scale(part: RewrittenPart) -> float:
-    """Return the scale at which both drawings of the part fit on the card, or 0 if a drawing is missing."""
+    """Return the scale at which both drawings of the part fit on the card. If a drawing is missing, return 0."""
     sides = [side.sideways for side in (part.before, part.after)]
     fitting = (min(CARD_WIDTH / d.width, CARD_HEIGHT / d.height) if d is not None else 0.0 for d in sides)
     return min(REPORT.max_card_scale_share, *fitting)

@@ -98,7 +98,7 @@ def _interval(t: Timing) -> str:
 
 
 def interval_strip(report: Report) -> IntervalStrip | None:
-    """Return the picture of the measured interval, or None if nothing was compared."""
+    """Return the picture of the measured interval. If nothing was compared, return None."""
     t = report.timing
     if t is None:
         return None
@@ -164,7 +164,7 @@ def _ended(report: Report) -> str:
 
 
 def next_steps(page: PageContent) -> tuple[str, ...]:
-    """Return the next steps for the reader: the hints of the report, and the use of the files and settings that were written.
+    """Return the next steps for the reader: the hints of the report, and how to use the written files and settings.
 
     Commands are between backticks.
     """
@@ -192,7 +192,10 @@ def next_steps(page: PageContent) -> tuple[str, ...]:
 
 
 def operator_bars(values: Mapping[str, tuple[Number, Number]], *, seconds: bool) -> tuple[PairBar, ...]:
-    """Return a row for each operator, the largest first. The last row sums up the operators that do not fit."""
+    """Return a row for each operator, in descending order of the values.
+
+    If there are too many operators, the last row sums up the remaining operators.
+    """
     ordered = sorted(values.items(), key=lambda item: (-max(item[1]), item[0]))
     rows = ordered[: REPORT.max_page_rows]
     rest = ordered[REPORT.max_page_rows :]
