@@ -98,7 +98,7 @@ def lift(node: Node) -> Term | None:
 
 
 def _beyond(node: Node, pads: tuple[int, ...]) -> bool:
-    """Return whether `ceil_mode` makes the pads longer than the pads that the node counts."""
+    """Return whether the pads that follow from `ceil_mode` are longer than the pads that the node counts."""
     given = node.attribute("auto_pad", "NOTSET") == "NOTSET"
     return bool(node.attribute("ceil_mode", 0)) and (not given or pads != node.attribute("pads", (0,) * len(pads)))
 

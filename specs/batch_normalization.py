@@ -40,7 +40,7 @@ def lower_biased(host: Term, bias: Term, emit: Emit) -> str:
 def _scaled(product: Term) -> tuple[Term, Term] | None:
     """Split a product of one non-constant operand and constant factors for each channel.
 
-    Return the operand and the product of the factors. Return None if the term is not such a product.
+    Return the operand and the product of the factors. Return None if the term has a different form.
     """
     others = [a for a in product.args if not (a.constant and a.op == "expand" and a.integers("axes") == (1 - product.rank,))]
     rows = [a.args[0] for a in product.args if a not in others]

@@ -1,6 +1,6 @@
 """The Gaussian error linear unit of x, or of x plus a bias along the last axis (ONNX Runtime's contrib Gelu and BiasGelu).
 
-A node is lifted to `gelu` and a sum. ONNX Runtime fuses these into one node again when it loads a model.
+A node is lifted to `gelu` and a sum. When ONNX Runtime loads a model, it fuses the `gelu` and the sum into one node again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """x times a factor for each channel, plus a bias for each channel (ONNX BatchNormalization without mean and variance).
 
-Models contain equivalent terms in other forms. The search replaces such a term by this operator if measurements show that the
-model becomes faster. The operator is one node, and ONNX Runtime computes it in the layout of convolutions. BatchNormalization
-nodes themselves are lifted to a product and a sum.
+Models contain equivalent terms in other forms. If measurements show that the model becomes faster, the search replaces an
+equivalent term by this operator. The operator is one node, and ONNX Runtime computes it in the layout of convolutions.
+BatchNormalization nodes themselves are lifted to a product and a sum.
 """
 
 from __future__ import annotations

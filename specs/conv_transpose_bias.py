@@ -43,9 +43,9 @@ def lift(node: Node) -> Term | None:
 
 
 def _excess(node: Node, reach: Sequence[int], whole: Sequence[int]) -> list[int] | None:
-    """Return, for each axis, by how much the result would be longer than requested.
+    """For each axis, return the extent of the result without pads minus the requested extent.
 
-    Return None if the node gives pads instead.
+    Return None if the node has pads instead of requested extents.
     """
     auto_pad, asked = node.attribute("auto_pad", "NOTSET"), node.attribute("output_shape")
     if asked is None and auto_pad in ("NOTSET", "VALID"):
@@ -54,9 +54,9 @@ def _excess(node: Node, reach: Sequence[int], whole: Sequence[int]) -> list[int]
 
 
 def _shared(excess: Sequence[int], *, more_after: bool) -> tuple[int, ...]:
-    """Return pads that cut off the excess, half of it before and half of it after.
+    """Return pads that cut off half of the excess at the start of each axis, and half of the excess at the end.
 
-    If an excess is odd, the larger half is cut off after if `more_after` is True, and before otherwise.
+    If the excess is odd, the larger half is cut off at the end if `more_after` is True, and at the start otherwise.
     """
     cut = [max(e, 0) for e in excess]
     less, more = [c // 2 for c in cut], [c - c // 2 for c in cut]

@@ -44,7 +44,7 @@ class Named:
         return _shaped(self.ordered("".join(groups)), tuple(prod(self.extents(group)) for group in groups))
 
     def spread(self, letters: str, shape: tuple[int, ...]) -> Term:
-        """Return the term with the axes `letters` and the extents `shape`, repeated along the axes that are new."""
+        """Return the term with the axes `letters` and the extents `shape`. The term is repeated along new axes."""
         here = self.ordered("".join(letter for letter in letters if letter in self.letters))
         axes = tuple(a for a, letter in enumerate(letters) if letter in self.letters)
         return apply("expand", here, shape=shape, axes=axes) if shape != here.shape else here
@@ -63,9 +63,9 @@ def lift(node: Node) -> Term | None:
 
 
 def _read(equation: str, operands: list[Term]) -> tuple[list[Named], str] | None:
-    """Return the operands with their letters, and the letters of the result, or None if the equation is not supported.
+    """Return the operands with their letters, and the letters of the result.
 
-    The axes of an ellipsis get letters that the equation does not use.
+    Return None if the equation is not supported. The axes of an ellipsis get letters that the equation does not use.
     """
     left, arrow, output = equation.partition("->")
     texts = left.split(",")
@@ -87,7 +87,7 @@ def _read(equation: str, operands: list[Term]) -> tuple[list[Named], str] | None
 
 
 def _product(x: Named, y: Named, needed: Iterable[str]) -> Named:
-    """Return the product of x and y, summed over the axes that both have and that are not needed afterwards."""
+    """Return the product of x and y, summed over their common axes that are not needed afterwards."""
     both = [letter for letter in x.letters if letter in y.letters]
     batch = "".join(letter for letter in both if letter in set(needed))
     inner = "".join(letter for letter in both if letter not in batch)

@@ -1,4 +1,4 @@
-"""Explicit broadcasting: axis a of x becomes axis axes[a] of the result, and x is repeated along the other axes.
+"""Explicit broadcasting: axis a of x becomes axis axes[a] of the result, and x is repeated along all other axes of the result.
 
 The implicit broadcasting of ONNX operators is lifted to this operator. Lowering omits an `expand` if ONNX broadcasts the
 operand implicitly, and writes an ONNX Expand otherwise.

@@ -1,7 +1,7 @@
 """alpha * x' @ y', where transA and transB swap the last two axes of x and y (ONNX Runtime's contrib FusedMatMul).
 
-A node is lifted to transposes, a product and a scale. ONNX Runtime fuses these into one node again when it loads a model. Nodes
-that also transpose batch axes are not supported.
+A node is lifted to transposes, a product and a scale. When ONNX Runtime loads a model, it fuses all of them into one node
+again. Nodes that also transpose batch axes are not supported.
 """
 
 from __future__ import annotations

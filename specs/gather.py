@@ -1,8 +1,8 @@
 """Elements of x at the indices in a vector, along an axis (ONNX Gather with constant indices, for example of embedding tables).
 
-A negative index counts from the end. An index that is out of range gives zeros. ONNX does not allow such an index, and lowering
-refuses it. Every vector is therefore a valid operand, and a gather equals the product of a matrix of zeros and ones (`one_hot`)
-and x.
+A negative index counts from the end. An index that is out of range gives zeros, so that every vector is a valid operand. A
+gather therefore equals the product of a matrix of zeros and ones (`one_hot`) and x. ONNX does not allow indices out of range,
+and lowering refuses them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Weights in the form that `gram_matmul` reads, made from weights (N * N, M) of flattened Gram matrices. N is `rows`.
+"""The weights (N * N, M) of flattened Gram matrices, in the form that `gram_matmul` reads. N is `rows`.
 
 The product of rows i and j occurs twice in a Gram matrix. The first occurrence gets the sum of both weights, and the second
 occurrence gets the weight 0.

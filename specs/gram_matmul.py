@@ -1,7 +1,8 @@
-"""Products of the rows of x (B, N, K) with each other, flattened and multiplied by weights: a result of shape (B, M).
+"""The Gram matrices of the rows of x (B, N, K), flattened and multiplied by weights. The result has the shape (B, M).
 
-A Gram matrix is symmetric, so only the first of two equal products is multiplied by weights, which saves half of the work. u is
-the `gram_kernel` of weights (N * N, M). The elements of u for the second of two equal products are not read.
+A Gram matrix is symmetric, so only the first of two equal products is multiplied by weights. This saves half of these
+multiplications. u is the `gram_kernel` of weights (N * N, M). Elements of u that belong to the second of two equal products are
+not read.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def gram_matmul(x: Tensor, u: Tensor) -> Tensor:
 
 
 def rounding(**_: object) -> float:
-    """Return the ratio of the rounding error to that of the whole Gram matrix. It is 1, because there are fewer sums."""
+    """Return 1: the rounding error is not larger than the rounding error with the whole Gram matrix."""
     return 1.0
 
 
@@ -70,7 +71,7 @@ def lower(term: Term, emit: Emit) -> str:
 
 
 def _band(x: Term, first: int, last: int, emit: Emit) -> str:
-    """Return the flattened products of the rows from `first` to `last - 1` with all rows from `first` on."""
+    """Multiply the rows from `first` to `last - 1` by all rows from `first` on, and return the flattened products."""
     batch, n, _ = x.sizes
     rest = apply("slice", x, axis=-2, start=first, stop=n) if first else x
     rows = apply("slice", x, axis=-2, start=first, stop=last)

@@ -1,8 +1,8 @@
 """Each group of channels of an image minus its mean, divided by its standard deviation (ONNX GroupNormalization).
 
 The channels of a group become one row of `layer_norm`. The ONNX operator also has a factor and a bias for each channel. Before
-opset 21, where the operator is deprecated, it has a factor and a bias for each group. They are lifted to a product and a sum,
-and lowering makes one node of the normalization, the product and the sum.
+opset 21, the operator is deprecated, and has a factor and a bias for each group instead. Factors and biases are lifted to a
+product and a sum. Lowering writes the normalization, the product and the sum as one node.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def lower_biased(host: Term, bias: Term, emit: Emit) -> str:
 
 
 def _standard(like: Term) -> tuple[Term, Term]:
-    """Return the means and the variances of normalized channels, which are zeros and ones."""
+    """Return the means (zeros) and the variances (ones) of normalized channels."""
     return apply("zeros", shape=like.shape), apply("ones", shape=like.shape)
 
 

@@ -1,7 +1,7 @@
 """Attention with the heads side by side in the last axis: x[b, s, h d], y[b, t, k d] and z[b, t, k e] (ONNX Attention).
 
-If the heads are split into an axis of their own, the operator is `scaled_dot_product_attention` with the same masks, m[b, h, s,
-t] and c[b, h, s, t].
+The operator splits the heads into an axis of their own and applies `scaled_dot_product_attention` with the masks m[b, h, s, t]
+and c[b, h, s, t].
 """
 
 from __future__ import annotations

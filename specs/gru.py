@@ -1,9 +1,9 @@
 """The states of a gated recurrent unit after each element of x[t, n, i] (output Y of ONNX GRU with linear_before_reset).
 
 The weights w[i, 3k] and r[k, 3k] contain the parts of the three gates side by side, in ONNX's order: update, reset, hidden. The
-biases b[4k] contain the biases of the three gates, followed by a bias that is added to the state's part of the hidden gate
-before the reset gate multiplies this part. h[n, k] is the state before the first step. Nodes with other activations, a clip,
-sequences of several lengths, or a reset before the product are not supported.
+biases b[4k] contain the biases of the three gates and an additional bias. The additional bias is added to the state's part of
+the hidden gate before the reset gate multiplies this part. h[n, k] is the state before the first step. Nodes with other
+activations, a clip, sequences of several lengths, or linear_before_reset=0 are not supported.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The kernel of a convolution that leaves an image unchanged, with group = shape[0] // shape[1] and padding that fits `at`.
 
-Element (o, k, u, v) is 1 if k is the position of channel o in its group, which is o % shape[1], and if (u, v) == at. All other
-elements are 0.
+Element (o, k, u, v) is 1 if k == o % shape[1] (the position of channel o in its group) and (u, v) == at. All other elements are
+0.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Each channel of an image minus its mean, divided by its standard deviation (ONNX InstanceNormalization).
 
-The ONNX operator also has a factor and a bias for each channel. They are lifted to a product and a sum, and lowering puts them
-back into the node. For images with only one axis, a node is lifted to `layer_norm`.
+The ONNX operator also has a factor and a bias for each channel. The factor and the bias are lifted to a product and a sum, and
+lowering puts both back into the node. For images with only one axis, a node is lifted to `layer_norm`.
 """
 
 from __future__ import annotations

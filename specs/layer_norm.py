@@ -1,8 +1,8 @@
 """x minus its mean along the last axis, divided by its standard deviation along this axis (ONNX LayerNormalization).
 
-The ONNX operator also has a factor and a bias. They are lifted to a product and a sum, and lowering puts them back into the
-node. If a node normalizes over several last axes, a reshape merges these axes into one. Before opset 17, the operator is
-lowered as an InstanceNormalization. The channels of this node are the positions along the other axes.
+The ONNX operator also has a factor and a bias. The factor and the bias are lifted to a product and a sum, and lowering puts
+both back into the node. If a node normalizes over several last axes, a reshape merges these axes into one. Before opset 17, the
+operator is lowered as an InstanceNormalization. The channels of this node are the positions along the other axes.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Rows of a table at positions that are known only at run time (ONNX Gather and GatherND, for example of embedding tables).
 
 For one table, out[..., c] = x[i[...], c]. In a stack of tables, each table has its own positions: out[b, r, c] = x[b, i[b, r],
-c] (ONNX GatherND). A position is rounded down and taken modulo the number of rows, so that every number is a valid position,
-and -1 is the last row. For n rows, ONNX allows only positions from -n to n - 1. The result of a model for other positions is
-not defined.
+c] (ONNX GatherND). A position is rounded down and taken modulo the number of rows, so every number is a valid position. For
+example, -1 is the last row. For n rows, ONNX allows only positions from -n to n - 1. The result of a model for other positions
+is not defined.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The hidden states of a long short-term memory after each element of x[t, n, i] (output Y of ONNX LSTM).
 
 The weights w[i, 4k] and r[k, 4k] and the biases b[4k] contain the parts of the four gates side by side, in ONNX's order: input,
-output, forget, cell. h[n, k] and c[n, k] are the states before the first step. The operator `lstm_cell` returns the last c.
-Nodes with other activations, peepholes, a clip, or sequences of several lengths are not supported.
+output, forget, cell. h[n, k] and c[n, k] are the states before the first step. The operator `lstm_cell` returns the cell state
+after the last step. Nodes with other activations, peepholes, a clip, or sequences of several lengths are not supported.
 """
 
 from __future__ import annotations

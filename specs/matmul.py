@@ -1,8 +1,8 @@
 """Matrix product (ONNX MatMul) of two tensors with the same leading (batch) axes, or of a matrix and a tensor.
 
-ONNX broadcasts batch axes that are missing or have extent 1. On lifting, an operand that is repeated along all batch axes
-becomes a matrix, an operand that is repeated along some batch axes gets an `expand`, and a vector becomes a matrix with one row
-or column.
+ONNX broadcasts batch axes that are missing or have extent 1. Lifting makes this broadcasting explicit: an operand that is
+repeated along all batch axes becomes a matrix, and an operand that is repeated along some batch axes gets an `expand`. A vector
+becomes a matrix with one row or column.
 """
 
 from __future__ import annotations
@@ -149,9 +149,9 @@ def lower(term: Term, emit: Emit) -> str:
 
 
 def _bare(x: Term, emit: Emit) -> Term:
-    """Return the operand in a form that MatMul broadcasts implicitly.
+    """Return the operand without repetition along batch axes and without leading axes of extent 1.
 
-    Repetition along batch axes and leading axes of extent 1 are left out.
+    MatMul broadcasts this operand implicitly.
     """
     if x.op == "expand" and x.integers("axes")[-2:] == (-2, -1):
         x = emit.aligned(x)

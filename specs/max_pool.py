@@ -79,7 +79,7 @@ def lift(node: Node) -> Term | None:
 
 
 def lower(term: Term, emit: Emit) -> str:
-    """Write a MaxPool node, also if the window covers the whole image.
+    """Write a MaxPool node, even if the window covers the whole image.
 
     MaxPool is as fast as GlobalMaxPool, and is available for more types.
     """

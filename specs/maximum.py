@@ -1,4 +1,4 @@
-"""The larger of two elements of tensors of equal shape (ONNX Max). The operator is associative and commutative."""
+"""Elementwise maximum of tensors of equal shape (ONNX Max). The operator is associative and commutative."""
 
 from __future__ import annotations
 

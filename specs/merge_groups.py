@@ -1,8 +1,8 @@
 """The kernel of a grouped convolution with every `count` groups merged (merge_gconv of TASO, Jia et al., SOSP 2019).
 
 w is (F, D, KH, KW), the kernel of a convolution with `group` groups. The result is (F, count * D, KH, KW), the kernel of a
-convolution with group / count groups. An output channel has zeros for the inputs of the groups that it did not belong to. There
-are more products, but kernels can compute them in whole vectors.
+convolution with group / count groups. The result is 0 where an output channel and an input channel belonged to different
+groups. The convolution then needs more products, but kernels can compute these products in whole vectors.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def merge_groups(w: Tensor, *, group: Extent, count: Extent) -> Tensor:
 
 
 def rounding(**_: object) -> float:
-    """Return the ratio of the rounding error to that of `conv`. It is 1, because only zeros are added."""
+    """Return 1: the rounding error equals the rounding error of `conv`, because only zeros are added."""
     return 1.0
 
 

@@ -1,4 +1,4 @@
-"""The smaller of two elements of tensors of equal shape (ONNX Min). The operator is associative and commutative."""
+"""Elementwise minimum of tensors of equal shape (ONNX Min). The operator is associative and commutative."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """x to the power of one number, elementwise (ONNX Pow with a constant exponent).
 
-The result is NaN where x < 0, unless the exponent is an integer. All axioms hold there too.
+Where x < 0, the result is NaN if the exponent is not an integer. All axioms also hold where x < 0.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Means over whole axes (ONNX ReduceMean and GlobalAveragePool). The reduced axes are removed.
 
-A GlobalAveragePool node, and a node with keepdims=1, is lifted to a reduction and a reshape.
+GlobalAveragePool nodes and nodes with keepdims=1 are lifted to a reduction and a reshape.
 """
 
 from __future__ import annotations

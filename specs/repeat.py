@@ -104,7 +104,10 @@ def lift(node: Node) -> Term | None:
 
 
 def _factors(node: Node) -> tuple[int, ...] | None:
-    """Return the repetition factor of each axis, or None if the node does not repeat positions by whole factors."""
+    """Return the factor by which each axis is repeated.
+
+    Return None if the node does not repeat positions by whole factors.
+    """
     sizes = node.operand(0).sizes
     if node.attribute("mode", "nearest") != "nearest" or node.attribute("keep_aspect_ratio_policy", "stretch") != "stretch":
         return None
@@ -118,7 +121,7 @@ def _factors(node: Node) -> tuple[int, ...] | None:
 
 
 def _repeats(node: Node, largest: int) -> bool:
-    """Return whether, on an axis that is longer by a factor f of at most `largest`, the position nearest to i is i // f."""
+    """Return whether position i of the result is position i // f of the operand, for all factors f up to `largest`."""
     if node.op_type == "Upsample" or node.opset < 11:
         return True
     place, rounding = node.attribute("coordinate_transformation_mode", "half_pixel"), node.attribute("nearest_mode", "")

@@ -1,4 +1,4 @@
-"""The elements of x in the same row-major order in a new shape (ONNX Reshape, Flatten, Squeeze, Unsqueeze; static shapes)."""
+"""The elements of x in a new shape and unchanged row-major order (ONNX Reshape, Flatten, Squeeze, Unsqueeze; static shapes)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def reshape(x: Tensor, *, shape: Extents) -> Tensor:
 
 
 def _groups(old: Extents, new: Extents) -> list[tuple[list[int], list[int]]]:
-    """Return the shortest runs of old and new axes with the same product, so that each run can be reshaped by itself.
+    """Divide the old and the new axes into the shortest runs of equal element count. Each run can be reshaped by itself.
 
     Axes of extent 1 are left out.
     """
@@ -137,5 +137,5 @@ def _kept(reduction: Term) -> Extents:
 
 
 def _vector(x: Term) -> Term:
-    """Return the vector if x is a vector that is reshaped to a matrix, and x otherwise."""
+    """If x is a vector that is reshaped to a matrix, return the vector. Otherwise, return x."""
     return x.args[0] if x.op == "reshape" and x.rank == 2 and x.args[0].rank == 1 else x

@@ -1,4 +1,4 @@
-"""Rotary position embedding (ONNX RotaryEmbedding): pairs of numbers, rotated by angles of their positions.
+"""Rotary position embedding (ONNX RotaryEmbedding): pairs of numbers, rotated by an angle for each position.
 
 x is [b, s, h d] or [b, h, s, d]. c[b, s, r] and s[b, s, r] contain the cosines and sines of each position. In each head, the
 first 2r numbers are rotated. The two numbers of a pair are r apart, or adjacent if `interleaved` is 1. If the node has tables
@@ -88,10 +88,10 @@ def lower(term: Term, emit: Emit) -> str:
 
 
 def _tables(c: Term, s: Term, length: int, emit: Emit) -> tuple[object, ...]:
-    """Return the inputs for cosines and sines: two tables and positions if possible, and rows of the tables otherwise.
+    """Return the node's inputs for cosines and sines: two tables with positions if possible, and otherwise c and s.
 
-    Tables can be used if c and s are lookups at the same positions, and if the tables have at least `length` rows, which ONNX
-    Runtime requires.
+    Tables can be used if c and s are lookups at the same positions, and if the tables have at least `length` rows. ONNX Runtime
+    requires this number of rows.
     """
     if {c.op, s.op} == {"lookup"} and c.args[1] == s.args[1] and min(c.args[0].sizes[0], s.args[0].sizes[0]) >= length:
         return c.args[0], s.args[0], emit.integers(c.args[1], c.args[0].sizes[0])

@@ -1,4 +1,4 @@
-"""Rotary position embedding (ONNX Runtime's contrib RotaryEmbedding): pairs of numbers, rotated by angles of their positions.
+"""Rotary position embedding (ONNX Runtime's contrib RotaryEmbedding): pairs of numbers, rotated by an angle for each position.
 
 x is [b, s, h d] or [b, h, s, d]. Each row of the tables c[n, r] and s[n, r] contains the cosines and sines of a position. i[b,
 s] is the index of the row for each element. In each head, the first 2r numbers are rotated. The two numbers of a pair are r

@@ -1,9 +1,10 @@
 """Attention with the heads along an axis of their own: x[b, h, s, d], y[b, k, t, d] and z[b, k, t, e] (ONNX Attention).
 
-For each head, the result is softmax(scale x y^T + m) z over the allowed keys. A key is allowed if the mask c[b, h, s, t] is not
-0 there. If `causal` is 1, keys that come after the query are not allowed. If a query has no allowed keys, each key gets the
-weight 0. If there are fewer heads of keys (k) than heads of queries (h), every h / k neighbouring heads of queries share one
-head of keys. Nodes with past keys and values, a cap on scores, a window, valid lengths, or several outputs are not supported.
+For each head, the result is softmax(scale x y^T + m) z over the allowed keys. Key t is allowed for query s if the mask c[b, h,
+s, t] is not 0. If `causal` is 1, keys that come after the query are not allowed. If a query has no allowed keys, each key gets
+the weight 0. If there are fewer heads of keys (k) than heads of queries (h), every h / k neighbouring heads of queries share
+one head of keys. Nodes with past keys and values, a cap on scores, a window, valid lengths, or several outputs are not
+supported.
 
 The ONNX operator has only one mask, which is added to the scores or selects the allowed keys (see
 `superopt.speclib.attention`).

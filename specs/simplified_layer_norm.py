@@ -1,7 +1,7 @@
 """x divided by the root of its mean square along the last axes, times a factor (ONNX Runtime's SimplifiedLayerNormalization).
 
 ONNX Runtime defines the operator in the standard's domain, although no opset of the standard contains it. A node is lifted to
-`rms_norm` and a product. ONNX Runtime fuses their nodes into one node again when it loads a model.
+`rms_norm` and a product. When ONNX Runtime loads a model, it fuses the `rms_norm` and the product into one node again.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ def lower(term: Term, emit: Emit) -> str:
 
 
 def _end(start: int, step: int, count: int, extent: int) -> int:
-    """Return the end of a slice with `count` positions, as an ONNX Slice needs it.
+    """Return the value in the input `ends` of an ONNX Slice, for an axis along which `count` positions are selected.
 
     The end is at most the end of the axis. A slice that runs backwards to the first position ends at `-extent - 1`.
     """

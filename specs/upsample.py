@@ -1,4 +1,6 @@
-"""The last two axes made longer by whole factors, with repeated pixels (ONNX Resize). `repeat` lifts and lowers the nodes."""
+"""Images that are enlarged by whole factors, by repetition of pixels along the last two axes (ONNX Resize). `repeat` lifts and
+lowers the nodes.
+"""
 
 from __future__ import annotations
 

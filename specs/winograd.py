@@ -1,9 +1,9 @@
 """Convolution by Toom-Cook's algorithm along both axes (Winograd convolution): tile by tile, with fewer multiplications.
 
-x is (N, C, H, W). u is the `winograd_kernel` of weights (F, C, taps[0], taps[1]) for the same `tile`. `tile` contains the
-extents of the part of the result that is computed together (Lavin and Gray, Fast algorithms for convolutional neural networks,
-2016). The strides, dilations and group of the convolution are 1. The algorithm saves multiplications if there are many
-channels. Its rounding error is larger than that of `conv`, but only a little larger for small tiles.
+x is (N, C, H, W). u is the `winograd_kernel` of weights (F, C, taps[0], taps[1]) for the same `tile`. `tile` is the shape of
+the tiles into which the result is divided (Lavin and Gray, Fast algorithms for convolutional neural networks, 2016). The
+strides, dilations and group of the convolution are 1. The algorithm saves multiplications if there are many channels. The
+rounding error is larger than the rounding error of `conv`, but only a little larger for small tiles.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _checked(
 
 
 def rounding(*, tile: tuple[int, int], taps: tuple[int, int], **_: object) -> float:
-    """Return the typical ratio of the rounding error to that of `conv`."""
+    """Return the typical rounding error, divided by the typical rounding error of `conv`."""
     return math.prod(ToomCook(m, r).growth for m, r in zip(tile, taps, strict=True))
 
 
@@ -92,8 +92,8 @@ def lower(term: Term, emit: Emit) -> str:
     """Write the algorithm as ONNX nodes, and return the name of the result.
 
     A convolution of single channels cuts out the tiles and transforms them. One batched product then computes all products.
-    Another product transforms the products back to tiles, and DepthToSpace arranges the tiles as images. Among several forms,
-    this form is the fastest in ONNX Runtime on CPUs.
+    Another product transforms the products back to tiles, and DepthToSpace arranges the tiles as images. This form was the
+    fastest of several forms in ONNX Runtime on CPUs.
     """
     x, u = term.args
     tile = term.integers("tile")
@@ -123,7 +123,7 @@ def lower(term: Term, emit: Emit) -> str:
 def _tiles(
     x: Term, windows: npt.NDArray[np.float64], tile: tuple[int, ...], tiles: tuple[int, ...], term: Term, emit: Emit
 ) -> str:
-    """Apply each of the windows to each tile of each channel alone, and return the name of the result [n c, windows, tiles]."""
+    """Apply each window to each tile of each channel separately, and return the name of the result [n c, windows, tiles]."""
     n, c, *image = x.sizes
     before, window = term.integers("pads")[:2], windows.shape[2:]
     after = (m * (k - 1) + p - extent - b for m, k, p, extent, b in zip(tile, tiles, window, image, before, strict=True))

@@ -3,12 +3,12 @@
 `superopt.optimize(model)` searches for an equivalent model that is faster in a measured comparison. The result contains the
 model and a report of the optimization. `superopt.replay(certificate, model)` repeats an optimization for a model with different
 weights. `superopt.compare(first, second)` compares two models. To read the code, start with `flows/optimize`. The docstring of
-each package is a map of its modules.
+each package describes the package's modules.
 
 The packages are listed from the top layer to the bottom layer. A package imports only from layers below its own.
 
     `cli/`: the command line: commands, options, signals, progress display and exit codes. Only this package prints.
-    `flows/`: the stages of optimize, replay, compare, generate, verify, profile and rules export; certificates are made here.
+    `flows/`: the stages of optimize, replay, compare, generate, verify, profile and rules export. Certificates are made here.
     `search/`: the search for a cheaper equivalent of a model: rewriting, sweeps, windows, passes, choice of a candidate model.
     `kernels/`: C code for parts of a model, generated from the definitions of operators, compiled and registered.
     `discovery/`: the discovery of rewrite rules: enumeration of terms, fingerprints, generalisation, pruning, minimal core.
@@ -20,7 +20,7 @@ The packages are listed from the top layer to the bottom layer. A package import
     `cost/`: the measured cost model, rooflines, device profiles and predicted times.
     `model/`: ONNX models: load, save, shape inference, islands, lifting to terms, lowering to nodes, constant folding.
     `runtime/`: ONNX Runtime: sessions, devices, timing, comparison, the numerical check, the caches on disk, session tuning.
-    `child/`: child processes in which ONNX Runtime loads and runs models on trial, so that a crash ends only the child.
+    `child/`: child processes for trial runs of models in ONNX Runtime. A crash of ONNX Runtime ends only the child process.
     `protobuf/`: ONNX files as protobuf messages: validation, external data, digests of models, node values.
     `rules/`: the rewrite rule, pattern matching, the rule store with its ledger, verdicts, floating-point flags, fusions.
     `speclib/`: code that several operator files of specs/ share.
@@ -33,8 +33,8 @@ The packages are listed from the top layer to the bottom layer. A package import
 Modules below all packages, which every package may import:
 
     `budget`: the limits on the active time (time without waiting) and the memory of a search, and requests to stop.
-    `worker_pool`: a process pool or Dask cluster for long jobs, with retries, and with results on disk for resuming a job.
-    `files`: atomic file writes, output paths, names of data files, temporary folders of killed runs, superopt's cache folder.
+    `worker_pool`: long jobs on a process pool or a Dask cluster, with retries, and with results on disk for resuming a job.
+    `files`: atomic file writes, output paths, names of data files, removal of leftover temporary folders, the cache folder.
     `errors`: every exception that superopt raises on purpose, each with its exit code, and the text of a failure as one line.
     `policy`: every budget, threshold, margin and limit as a field of a frozen dataclass, with unit and reason.
 
@@ -95,9 +95,10 @@ def _version() -> str:
 
 
 def __getattr__(name: str) -> object:
-    """Return the public object `name`, or the version of the installed package if `name` is `__version__`.
+    """Return the public object `name`.
 
-    The module that defines the object is imported first. Python calls this function for missing attributes (PEP 562).
+    The module that defines the object is imported first. `__version__` is the version of the installed package. Python calls
+    this function for missing attributes (PEP 562).
     """
     if name == "__version__":
         return _version()

@@ -9,7 +9,9 @@ MESSAGE = b"superopt: interrupted; nothing was written\n"
 
 
 def run() -> int:
-    """Run the command line, and return the exit code. SIGINT prints only one line, even while modules are imported.
+    """Run the command line, and return the exit code.
+
+    After SIGINT, only one line is printed, even if modules are still being imported.
 
     If a signal handler raises an exception while modules are imported, the exception may be lost, because Python ignores
     exceptions in callbacks of weak references. During the imports, SIGINT therefore ends the process without an exception.

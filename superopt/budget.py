@@ -1,4 +1,4 @@
-"""The limits of a search: durations, active time, memory and requests to stop."""
+"""Limits on the time and the memory of a search, and requests to stop a search."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _UNITS = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
 def duration_seconds(duration: str | float) -> float:
-    """Return a duration in seconds. For example, `2m` gives 120.
+    """Convert a duration to seconds. For example, `2m` gives 120.
 
     The duration is a number of seconds, or a text such as `90` or `60s`. The units are ms, s, m, min and h.
 
@@ -49,21 +49,21 @@ def active_time() -> float:
 def expired(deadline: float) -> bool:
     """Return whether a search must end.
 
-    A search must end when `active_time()` reaches `deadline`, when a stop was requested (see `allow_early_stop`), or when the
-    process exceeds its memory limit (see `limit_memory_growth`).
+    A search must end in three cases: `active_time()` has reached `deadline`, a stop was requested (see `allow_early_stop`), or
+    the process has exceeded its memory limit (see `limit_memory_growth`).
     """
     return active_time() >= deadline or is_stop_requested() or is_memory_short()
 
 
 def is_stop_requested() -> bool:
-    """Return whether the event that was passed to the enclosing `allow_early_stop` is set."""
+    """Return whether a stop was requested: whether the event of the enclosing `allow_early_stop` is set."""
     stop = _stop.get()
     return stop is not None and stop.is_set()
 
 
 @contextlib.contextmanager
 def allow_early_stop(stop: threading.Event | None) -> Iterator[None]:
-    """Let searches inside the context end early, with the best result so far, once the event `stop` is set."""
+    """Let searches inside the context end early once the event `stop` is set. A search then returns its best result so far."""
     before = _stop.set(stop)
     try:
         yield
@@ -75,8 +75,8 @@ def allow_early_stop(stop: threading.Event | None) -> Iterator[None]:
 class _Allowance:
     """A limit on the resident memory of the process.
 
-    `most` is the limit in bytes, `looked` is the time of the last reading of the memory, and `spent` is whether a reading
-    exceeded the limit.
+    `most` is the limit in bytes. `looked` is the time at which the memory was last measured. `spent` is True once a measurement
+    has exceeded the limit.
     """
 
     most: float
@@ -90,7 +90,7 @@ _allowance: ContextVar[_Allowance | None] = ContextVar("allowance", default=None
 def is_memory_short() -> bool:
     """Return whether the process has exceeded the limit that `limit_memory_growth` set.
 
-    The resident memory is read at most 10 times a second. Once a reading is above the limit, the result stays True.
+    The resident memory is measured at most 10 times a second. Once a measurement exceeds the limit, the result stays True.
     """
     allowance = _allowance.get()
     if allowance is None or allowance.spent:

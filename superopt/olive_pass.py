@@ -1,7 +1,8 @@
 """superopt as a pass of Olive (the package `olive-ai`), a pipeline that prepares models for deployment.
 
-Olive finds passes in a package configuration. `package_config()` returns a configuration with Olive's own passes and with
-`Superopt`, for `olive.workflows.run` or for the file of `olive run --package-config`. docs/library.md has an example.
+Olive finds passes in a package configuration. `package_config()` returns a configuration with Olive's own passes and the pass
+`Superopt`. The configuration can be passed to `olive.workflows.run`, or be written to the file for `olive run
+--package-config`. docs/library.md has an example.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class SuperoptPass(Pass):  # type: ignore[misc]
 
 
 def package_config() -> dict[str, Any]:
-    """Return the package configuration of Olive with the pass `Superopt`, for `olive.workflows.run`."""
+    """Return Olive's package configuration with the additional pass `Superopt`, for `olive.workflows.run`."""
     found: dict[str, Any] = json.loads(Path(OlivePackageConfig.get_default_config_path()).read_text(encoding="utf-8"))
     found["passes"]["Superopt"] = {
         "module_path": "superopt.olive_pass.SuperoptPass",

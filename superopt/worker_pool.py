@@ -1,8 +1,9 @@
-"""Run the tasks of a long job, even if worker processes die or the job is interrupted.
+"""Run the tasks of a long job, which can be resumed after an interruption and continues if worker processes die.
 
 A task is a call of a function that always returns the same result for the same arguments. A key identifies the arguments. A
-task runs in this process, in processes of this machine, or on a Dask cluster. A task whose worker process died runs again. A
-task whose result is on disk from an earlier run does not run. The results of the job are the same in all cases.
+task runs in this process, in processes of this machine, or on a Dask cluster. If the worker process of a task dies, the task
+runs again. If an earlier run stored the result of a task on disk, the task does not run. Neither changes the results of the
+job.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class Finished:
         self.found = 0
 
     def get(self, key: str) -> tuple[object] | None:
-        """Return a tuple whose only element is the result for this key, or None if no complete result is stored."""
+        """Return the result for this key as a tuple with one element. If no complete result is stored, return None."""
         if self.folder is None:
             return None
         try:
@@ -210,7 +211,7 @@ class Tasks:
             heapq.heappush(self._waiting, (not urgent, next(self._order), call))
 
     def results(self, kind: type[R]) -> Iterator[tuple[str, R]]:
-        """Yield the name and the result of each task as the task finishes, until no task is left.
+        """Yield the name and the result of each task when the task finishes, until no task is left.
 
         All results must be of the type `kind`. The caller may start more tasks between results. If a task raises an exception,
         this method raises the exception.
@@ -306,7 +307,7 @@ def _pool(workers: int) -> ProcessPoolExecutor:
 
 
 def _broken(executor: Executor) -> bool:
-    """Return whether a process of the pool died. The pool may then have lost a task that was submitted at the same moment."""
+    """Return whether a process of the pool died. If so, the pool may have lost a task that was submitted at that moment."""
     return isinstance(executor, ProcessPoolExecutor) and bool(executor._broken)
 
 

@@ -3,8 +3,8 @@
 The algorithms compute fewer products than the definition of correlation, but more sums.
 
 The algorithms are those of Toom (1963), Cook (1966) and Winograd (Arithmetic Complexity of Computations, 1980, chapter V). The
-original algorithm computes the product of two polynomials from their values at points. The transpose of this algorithm computes
-a correlation.
+original algorithm computes the product of two polynomials from the polynomials' values at points. The transposed algorithm
+computes a correlation.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ Matrix: TypeAlias = "tuple[tuple[Fraction, ...], ...]"
 class ToomCook:
     """An algorithm that computes `tile` neighbouring values of a correlation with `taps` weights.
 
-    The algorithm needs `tile + taps - 1` products and is called F(tile, taps). For weights g[taps] and data d[tile + taps - 1],
-    the left side of this equation computes the right side:
+    The algorithm needs `tile + taps - 1` products and is called F(tile, taps). The algorithm computes the left side of the
+    following equation. The right side is the correlation of weights g[taps] and data d[tile + taps - 1]:
 
         back @ ((kernel @ g) * (data @ d))  ==  [total(taps, lambda k: g[k] * d[i + k]) for i in range(tile)]
     """
@@ -61,11 +61,11 @@ class ToomCook:
 
     @property
     def growth(self) -> float:
-        """The typical ratio of the algorithm's rounding error to the definition's rounding error.
+        """The typical rounding error of the algorithm, divided by the typical rounding error of the definition.
 
-        The rounding error of a sum is assumed to be proportional to the square root of the sum of the squared summands. Weights
-        and data are assumed to be independent and of the same magnitude. Under these assumptions, the error of the definition
-        is proportional to the square root of `taps`.
+        The rounding error of a sum is assumed to be proportional to the Euclidean norm of the summands. Weights and data are
+        assumed to be independent and of the same magnitude. Under these assumptions, the error of the definition is
+        proportional to the square root of `taps`.
         """
         sizes = [_squares(g) * _squares(d) for g, d in zip(self.kernel(), self.data(), strict=True)]
         worst = max(sum(a * a * size for a, size in zip(row, sizes, strict=True)) for row in self.back())
@@ -75,7 +75,7 @@ class ToomCook:
 def points() -> Iterator[Fraction]:
     """Yield the points at which polynomials are evaluated: 0, 1, -1, 1/2, -2, -1/2, 2, 1/3, -3, ...
 
-    After 0, the points come in pairs a and -1 / a, because this order keeps rounding errors small (Barabasz, Anderson,
+    After 0, the points form pairs of a number a and -1 / a. This order keeps rounding errors small (Barabasz, Anderson,
     Soodhalter and Gregg, Error analysis and improving the accuracy of Winograd convolution for deep neural networks, 2020).
     """
     yield from (Fraction(0), Fraction(1), Fraction(-1))

@@ -6,9 +6,9 @@ The digest of an operator covers three parts:
 - the shared code that the definition and the axioms use (`index`, `elementwise`, `composite` ...),
 - the definitions of the operators that a composite operator applies.
 
-A digest does not depend on comments, docstrings, layout, or the module in which code is located. A digest does not cover the
-code that lifts and lowers ONNX nodes, because no proof depends on this code. A digest does not cover the modules in
-`TERM_LANGUAGE`, which represent and type terms. These modules count as part of the provers, which digests do not cover either.
+Comments, docstrings, layout and the names of modules do not affect a digest. A digest does not cover the code that lifts and
+lowers ONNX nodes, because no proof depends on this code. A digest does not cover the modules in `TERM_LANGUAGE`, which
+represent and type terms. These modules count as part of the provers. Digests do not cover provers.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ IGNORED_FIELDS = frozenset({"ctx", "kind", "type_comment"})
 def digests(specs: Path, package: Path) -> Mapping[str, str]:
     """Return the digest of each operator in the folder `specs`. `package` is the folder of the superopt package.
 
-    The digests are cached in `__pycache__` under a hash of all files on which the digests may depend.
+    The digests are cached in `__pycache__`. The name of the cache file contains a hash of all files on which the digests may
+    depend.
 
     Raises:
         SpecError: A file on which an operator's meaning depends cannot be read or parsed.
@@ -71,7 +72,9 @@ def digests(specs: Path, package: Path) -> Mapping[str, str]:
 
 
 def digests_of(contents: Mapping[str, bytes]) -> Mapping[str, str]:
-    """Return the digest of each operator, given every file's content by module name ("specs.relu", "superopt.algebra.index").
+    """Return the digest of each operator.
+
+    `contents` maps the name of each module ("specs.relu", "superopt.algebra.index" ...) to the content of its file.
 
     Raises:
         SpecError: A file on which an operator's meaning depends cannot be parsed.
@@ -119,9 +122,9 @@ class _Module:
     """The top-level statements of a file.
 
     Attributes:
-        bindings: The statements that bind each name, except imports.
-        imports: The source module of each imported name, and the name in that module.
-        loose: The statements that bind no name, except docstrings.
+        bindings: A mapping from each name to the statements that bind the name. Imports are left out.
+        imports: A mapping from each imported name to the source module and the name in the source module.
+        loose: The statements that bind no name. Docstrings are left out.
     """
 
     bindings: Mapping[str, tuple[_Statement, ...]]
@@ -158,9 +161,10 @@ class _Code:
         return [(f"{SPECS}.{operator}", name) for name in (operator, *DEFINITION)]
 
     def _closure(self, waiting: list[_Place], *, composed: bool) -> dict[_Place, str]:
-        """Return the hash of the code at each place (module and name) in `waiting`, and at each place that this code uses.
+        """Return the hash of the code at each place in `waiting`, and at each place that this code uses directly or indirectly.
 
-        Indirect uses are included. If `composed` is True, the definitions of operators that the code mentions are included too.
+        A place is a module and a name. If `composed` is True and the code mentions an operator, the definition of the operator
+        is included too.
         """
         found: dict[_Place, str] = {}
         while waiting:
@@ -192,9 +196,10 @@ class _Code:
         return "+".join(code), tuple(places)
 
     def _imported(self, source: str, name: str) -> Iterator[_Place]:
-        """Yield the place of an imported name: the module that binds the name, and the name.
+        """Yield the place of an imported name: the name, and the module that binds the name.
 
-        Yield nothing if digests do not cover the module. If `name` is a module, yield every name that this module binds.
+        Yield nothing if digests do not cover the module. If `name` is a module, yield the place of every name that this module
+        binds.
         """
         if f"{source}.{name}" in self.contents:  # a whole module is imported: any of its names may be used
             source, name = f"{source}.{name}", ""

@@ -51,10 +51,10 @@ FIXED = (DimBinding({}),)
 
 
 def _over(root: Term, known: dict[Term, Term], made: Callable[[Term], Term]) -> Term:
-    """Return the result of the function `made` for the term `root`.
+    """Apply the function `made` to the term `root`, and return the result.
 
-    `made` is applied to all subterms, operands first, and its results are stored in `known`. A term that `known` already
-    contains is not visited again.
+    `made` is first applied to the subterms of `root`, from the innermost subterms outwards. The results are stored in `known`.
+    Terms that are already in `known` are not visited again.
     """
     stack = [root]
     while root not in known:

@@ -205,7 +205,7 @@ def _grids(extents: tuple[int, ...]) -> tuple[Array, ...]:
 
 
 def evaluate_operator(name: str, arrays: tuple[Array, ...], attributes: Mapping[str, Attribute], domain: Domain) -> Array:
-    """Return the operator's result for these arrays, by the operator's definition. The attributes must be numbers.
+    """Evaluate the operator's definition on arrays, and return the result. The attributes must be numbers.
 
     Raises:
         ShapeError: The operator is not defined for these shapes.
@@ -229,7 +229,7 @@ def evaluate_terms(
     Args:
         roots: The terms.
         arrays: The value of each variable, by name.
-        symbols: A function that returns a number for every symbol in attributes, such as a dimension or an attribute variable.
+        symbols: A function that returns a number for every symbol (dimension or attribute variable) in the terms' attributes.
         domain: The arithmetic.
         cache: Known values of terms. New values are added to this mapping.
 

@@ -1,16 +1,15 @@
 """Exact arithmetic for testing equations: a value is a real number with residues in a chain of prime fields.
 
-A value is a real part, which decides order, and one residue in each of the fields Z/P, Z/Q and Z/R, where P = 2Q + 1 and Q = 2R
-+ 1. Sums, products and quotients are exact in every field. The exponential maps a residue v in Z/Q to the residue g**v in Z/P,
-and a residue v in Z/R to the residue g**v in Z/Q, so exp(x + y) = exp(x) * exp(y) holds. The logarithm is the inverse of the
-exponential: it maps a residue in Z/P to a residue in Z/Q, and a residue in Z/Q to a residue in Z/R. A residue that an operation
-cannot compute is lost (NaN), and so is every residue that depends on it. Two values count as equal if their residues in one
-chosen field are equal.
+A value consists of a real part and one residue in each of the fields Z/P, Z/Q and Z/R, where P = 2Q + 1 and Q = 2R + 1. Values
+are ordered by their real parts. Sums, products and quotients are exact in every field. The exponential maps a residue v in Z/Q
+to the residue g**v in Z/P, and a residue v in Z/R to the residue g**v in Z/Q. Therefore, exp(x + y) = exp(x) * exp(y) holds.
+The logarithm is the inverse of the exponential. If an operation cannot compute a residue, the residue is NaN. Every residue
+that depends on a NaN residue is also NaN. Two values count as equal if their residues in one chosen field are equal.
 
-A number whose prime factors are at most 11 is a square in each field if it is positive, and a non-square if it is negative.
-Random inputs have the same property. The root is a multiplicative function s on residues with s(v)**2 = v for each square v.
-The sum of two squares may be a non-square. If v is a non-square, then s(v)**2 differs from v. If `strict` is True, the domain
-computes NaN as the root of a non-square.
+If all prime factors of a positive number are at most 11, the number is a square in each field, and the negative of the number
+is a non-square. In each field, a random input is also a square if it is positive, and a non-square if it is negative. The root
+is a multiplicative function s on residues with s(v)**2 = v for each square v. The sum of two squares may be a non-square. If v
+is a non-square, then s(v)**2 differs from v. If `strict` is True, the root of a non-square is NaN.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class Residues:
         self.bound = bound
 
     def reduced(self) -> Residues:
-        """Return the values with residues reduced to the range from 0 to the modulus."""
+        """Reduce each residue modulo its prime, and return the result."""
         array = self.array.copy()
         residues = array[..., 1:, :]
         residues -= np.floor(residues / MODULI[: residues.shape[-2]]) * MODULI[: residues.shape[-2]]
@@ -179,8 +178,8 @@ def _looked_up(table: Array, residues: Array) -> Array:
 class Fields:
     """The arithmetic of values with a real part and with residues in the first `length` prime fields of `CHAIN`.
 
-    Values count as equal if their residues in field number `identity` are equal. If `strict` is True, the root, logarithm or
-    fractional power of a non-square has no residue.
+    Values count as equal if their residues in field number `identity` are equal. If `strict` is True, the residue of the root,
+    logarithm or fractional power of a non-square is NaN.
     """
 
     tail = 2
@@ -360,7 +359,7 @@ class Fields:
 
 
 def _lost(array: Array, where: Array) -> Array:
-    """Return the values with all residues set to NaN where `where` is True. The real parts do not change."""
+    """Replace all residues by NaN where `where` is True, and return the result. The real parts do not change."""
     if not where.any():
         return array
     found = np.array(np.broadcast_to(array, np.broadcast_shapes(array.shape, (*where.shape[:-1], 1, where.shape[-1]))))
@@ -369,7 +368,7 @@ def _lost(array: Array, where: Array) -> Array:
 
 
 def _alike(a: Array, b: Array) -> Array:
-    """Return whether two values agree in at least one residue and differ in none. NaN residues are ignored."""
+    """Return whether two values have at least one equal residue and no different residues. NaN residues are ignored."""
     equal = a[..., 1:, :] == b[..., 1:, :]
     unknown = np.isnan(a[..., 1:, :]) | np.isnan(b[..., 1:, :])
     return np.asarray((equal | unknown).all(axis=-2) & equal.any(axis=-2))
@@ -387,9 +386,9 @@ def drawn(
 ) -> Array:
     """Return random values of shape (*shape, 1 + fields): a real part and one residue per field.
 
-    Real parts have both signs or, if `positive` is True, are all positive. A residue is a square if the real part is positive,
-    and a non-square otherwise. Each value is replaced, with probability `recurring`, by one of a few small numbers, so that
-    equal values occur.
+    Real parts have random signs. If `positive` is True, all real parts are positive. A residue is a square if the real part is
+    positive, and a non-square otherwise. Each value is replaced, with probability `recurring`, by one of a few small numbers,
+    so that equal values occur.
     """
     real = 4.0 - 4.0 * rng.random(shape)
     real = real if positive else np.where(rng.random(shape) < 0.5, -real, real)
@@ -422,7 +421,7 @@ _NAMED, _DIVIDED = re.compile(r"\b([a-z]\w*)\("), re.compile(r"[^/]/[^/]")
 
 @functools.cache
 def required_arithmetic(name: str) -> frozenset[str]:
-    """Return the kinds of arithmetic (keys of `MEANS`) that the exact evaluation of the operator in prime fields requires.
+    """Return the kinds of arithmetic (keys of `MEANS`) that are required to evaluate the operator in prime fields.
 
     The constant EXACT in the operator's file lists these kinds. A composite requires the kinds of all operators in its
     definition.
@@ -436,7 +435,7 @@ def required_arithmetic(name: str) -> frozenset[str]:
 
 
 def fields_for(known: Collection[str], *, strict: bool = False) -> Fields:
-    """Return the `Fields` with the fewest prime fields that supports the kinds of arithmetic in `known` (keys of `MEANS`)."""
+    """Return a `Fields` for the kinds of arithmetic in `known` (keys of `MEANS`), with as few prime fields as possible."""
     if "logarithm" in known:
         return Fields(3, 1, strict=strict)
     return Fields(2 if {"exponential", "root"} & set(known) else 1, strict=strict)

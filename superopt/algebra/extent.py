@@ -1,4 +1,4 @@
-"""Symbolic extents, and conditions on them.
+"""Symbolic extents, and conditions on symbolic extents.
 
 A static extent is an `int`. A symbolic extent is a `Size`: a polynomial over atoms such as dimensions and quotients.
 Polynomials are in canonical form, so equal polynomials compare equal. A condition is a `bool` if constant folding decides it,
@@ -80,7 +80,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Indicator:
-    """An Iverson bracket: 1 where the condition holds, 0 elsewhere.
+    """An Iverson bracket: 1 where the condition holds, and 0 elsewhere.
 
     Minima, maxima and choices are polynomials over Iverson brackets. For example, `max(a, b)` is `b + [a >= b] * (a - b)`.
     """
@@ -374,12 +374,14 @@ def _show(terms: tuple[Term, ...]) -> str:
 
 
 class Condition:
-    """A condition on symbolic extents that constant folding does not decide. `a & b` is the conjunction of two conditions.
+    """A condition on symbolic extents. If constant folding decides a condition, the condition is a `bool` instead.
 
-    `bool(condition)` is True or False if `superopt.algebra.integers` proves the condition or its negation for all sizes. An
-    undecided condition `e >= 0` counts as true if `e >= -1` is proved. Therefore, `a > b` counts as true if `a >= b` is proved.
-    In `max` and `min`, this is safe, because either operand is a correct result if the operands are equal. As a consequence,
-    the condition `n > 1` counts as true for every dimension `n`. Any other undecided condition raises `ShapeError`.
+    `a & b` is the conjunction of two conditions.
+
+    `bool(condition)` is True if `superopt.algebra.integers` proves the condition for all sizes, and False if the negation is
+    proved for all sizes. An undecided condition `e >= 0` counts as true if `e >= -1` is proved. For example, `a > b` counts as
+    true if `a >= b` is proved, and `n > 1` counts as true for every dimension `n`. This is safe in `max` and `min`: if the
+    operands are equal, both are correct results. Any other undecided condition raises `ShapeError`.
     """
 
     decide: ClassVar[Callable[[Cond], bool | None]]

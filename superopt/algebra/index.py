@@ -1,8 +1,8 @@
 """Index notation: the language in which specs/ defines operators, and the interface of interpretations of this language.
 
 A definition is a Python function over `Tensor`s. The function returns a `Tensor`: a shape, and the value at each position. The
-active interpretation decides what indices, sizes and values are. If a definition is evaluated, they are numbers and arrays. If
-a definition is used in a proof, they are symbols. The interpretation `Shapes` computes shapes without values.
+active interpretation decides what indices, sizes and values are: numbers and arrays in an evaluation, and symbols in a proof.
+The interpretation `Shapes` computes shapes without values.
 
 Indices support `+ - * // %`, the comparisons `< <= > >=`, and `same(i, j)` for equality. Conditions support `&`. Values support
 `+ - *`.
@@ -172,7 +172,7 @@ def maximum(extent: Extent, body: Callable[[Index], Value]) -> Value:
 
 
 def select(condition: Condition, then: Value, other: Value) -> Value:
-    """Return a value that equals the value `then` if the condition on indices holds, and equals the value `other` otherwise.
+    """Return the value `then` where the condition on indices holds, and the value `other` elsewhere.
 
     The value that is not selected may read out of bounds.
     """
@@ -185,7 +185,7 @@ def picked(value: Value, extent: Extent, body: Callable[[Index], Value]) -> Valu
 
 
 def call(function: str, *arguments: Value) -> Value:
-    """Apply the nonlinear function with this name in `evaluate.FUNCTIONS` to the arguments."""
+    """Apply a nonlinear function to the arguments. `function` is a key of `evaluate.FUNCTIONS`."""
     return _current.get().call(function, *arguments)
 
 

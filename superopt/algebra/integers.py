@@ -6,19 +6,20 @@ brackets (`Indicator`). Minimum, maximum, remainder and choice are expressed wit
 
 The API:
 
-- `decide(condition, least)` is True if the condition is proved to hold at all sizes, False if it is proved to hold at no sizes,
-  and None otherwise.
-- `prove(condition, least)` is True only if the condition holds at all sizes.
-- `normal(extent, least)` is an equal expression in normal form. An expression that is constant at all sizes becomes a number.
+- `decide(condition, least)` returns True if the condition is proved for all sizes, False if the negation is proved for all
+  sizes, and None otherwise.
+- `prove(condition, least)` returns whether the condition is proved for all sizes.
+- `normal(extent, least)` returns an equal expression in normal form. If the expression is proved to be constant, the normal
+  form is a number.
 - `minimum`, `maximum`, `choose`, `absolute`, `floor_quotient`, `truncated_quotient`, `remainder`, `truncated_remainder` build
-  expressions, and `truth` turns a decided condition into a `bool`.
+  expressions. `truth` turns a decided condition into a `bool`.
 - `evaluate(extent, values)` and `holds_at(condition, values)` compute the value of an expression or condition from numbers for
   its atoms.
 
 "All sizes" means: every `Dim` is an integer of at least `least` (0 or 1). Data-dependent sizes, whose names begin with "?", are
-at least 0. A `Sym` may be any integer, also a negative one. Proofs use linear arithmetic over monomials (Fourier-Motzkin
-elimination with integer tightening), and case splits over conditions and residues. Sampled sizes are never used to prove a
-condition.
+at least 0. A `Sym` may be any integer, including a negative integer. Proofs use linear arithmetic over monomials
+(Fourier-Motzkin elimination with integer tightening), and case splits over conditions and residues. Sampled sizes are never
+used to prove a condition.
 """
 
 from __future__ import annotations
@@ -84,7 +85,10 @@ def is_unknown(atom: Atom) -> bool:
 
 
 def truth(condition: Cond, least: int = 0) -> Cond:
-    """Return True or False if the condition is proved or refuted for all sizes, and the unchanged condition otherwise."""
+    """Return True if the condition is proved for all sizes, and False if the condition is refuted for all sizes.
+
+    Otherwise, return the condition unchanged.
+    """
     found = decide(condition, least)
     return condition if found is None else found
 
@@ -96,9 +100,7 @@ def indicator(condition: Cond, least: int = 0) -> Extent:
 
 
 def choose(condition: Cond, then: Extent, other: Extent, least: int = 0) -> Extent:
-    """Return an expression that equals the expression `then` if the condition holds, and equals the expression `other`
-    otherwise.
-    """
+    """Return the expression that equals `then` where the condition holds, and `other` elsewhere."""
     return normal(other + indicator(condition, least) * (then - other), least) if then != other else then
 
 
@@ -118,7 +120,7 @@ def absolute(a: Extent, least: int = 0) -> Extent:
 
 
 def floor_quotient(a: Extent, b: Extent) -> Extent:
-    """Return `a // b`, rounded down, for nonzero b.
+    """Return `a // b`, rounded down. b must not be 0.
 
     For an integer b, multiples of b are moved out of the quotient: `(3 * n + 5) // 2` becomes `n + 2 + (n + 1) // 2`.
     """
@@ -143,9 +145,9 @@ def floor_quotient(a: Extent, b: Extent) -> Extent:
 
 
 def _nested_quotient(rest: Extent, b: int) -> Extent | None:
-    """Return `(u + k * d) // (b * d)` for `rest = u // d + k` with integers d and k. Return None for any other form.
+    """Simplify `rest // b` to `(u + k * d) // (b * d)` if `rest` is `u // d + k` for integers d and k.
 
-    The result equals `rest // b`.
+    Return None if `rest` has a different form.
     """
     varying = [(m, c) for m, c in terms_of(rest) if m]
     if len(varying) != 1 or varying[0][1] != 1 or len(varying[0][0]) != 1:
@@ -158,7 +160,7 @@ def _nested_quotient(rest: Extent, b: int) -> Extent | None:
 
 
 def truncated_quotient(a: Extent, b: Extent, least: int = 0) -> Extent:
-    """Return `a / b` rounded towards zero, as the ONNX operator Div does for integers, for nonzero b."""
+    """Return `a / b`, rounded towards zero as in ONNX Div for integers. b must not be 0."""
     if prove(at_least(b, 1), least):
         return _truncated(a, b, least)
     if prove(at_least(-1, b), least):
@@ -167,7 +169,7 @@ def truncated_quotient(a: Extent, b: Extent, least: int = 0) -> Extent:
 
 
 def _truncated(a: Extent, b: Extent, least: int) -> Extent:
-    """Return `a / b` rounded towards zero, for positive b."""
+    """Return `a / b`, rounded towards zero. b must be positive."""
     return choose(at_least(a, 0), floor_quotient(a, b), -floor_quotient(-a, b), least)
 
 
@@ -256,9 +258,9 @@ def _lower_bound(atom: Atom, least: int) -> int | None:
 
 
 def _constants(extents: Iterable[Extent]) -> set[int]:
-    """Return the coefficients and constants in the expressions, and quotients of a constant and a coefficient.
+    """Return the coefficients and constants in the expressions, and the quotients of constants by coefficients.
 
-    A piecewise expression, such as a minimum, changes near such numbers.
+    A piecewise expression, such as a minimum, changes from one formula to another near these numbers.
     """
     found: set[int] = set()
     for extent in extents:
@@ -354,7 +356,7 @@ class _Refutation:
         self.left = ALGEBRA.max_eliminations
 
     def refute(self, given: tuple[Cond, ...], *, residues: bool) -> bool:
-        """Return whether it is proved that no integer values satisfy all conditions in `given`.
+        """Return whether a proof is found that no integer values satisfy all conditions in `given`.
 
         If `residues` is True, case splits over residue classes are tried too.
         """
@@ -427,8 +429,8 @@ def _moduli(extent: Extent, factor: int, found: dict[Atom, int]) -> None:
     """Update `found` with the modulus of each dimension and unknown integer (`Sym`) in the expression.
 
     For example, if the dimension n occurs in n // 4 and in n // 6, its modulus is 12, the least common multiple of 4 and 6. In
-    nested quotients such as (n // 4) // 6, the divisors are multiplied. If the expression `extent` is part of the dividend of
-    quotients, `factor` is the product of the divisors of these quotients.
+    nested quotients such as (n // 4) // 6, the divisors are multiplied. `factor` is the product of the divisors of all
+    quotients around the expression `extent`, or 1 if there are none.
     """
     for monomial, _ in terms_of(extent):
         for atom in monomial:
@@ -510,9 +512,10 @@ def _row(extent: Extent) -> Row:
 
 
 def _bound(rows: list[Row], equations: list[Row]) -> None:
-    """Append further inequalities to `rows`. They hold for all values of the monomials in `rows` and `equations`.
+    """Append true inequalities to `rows`, about the monomials in `rows` and `equations`.
 
-    For example, `a * b >= 0` holds if neither a nor b can be negative, and `a * b >= b` holds if in addition a is at least 1.
+    For example, `a * b >= 0` is true if a and b are at least 0, and `a * b >= b` is true if a is at least 1 and b is at least
+    0.
     """
     pending = list(dict.fromkeys(m for row, _ in (*rows, *equations) for m in row))
     seen = set(pending)
@@ -665,10 +668,10 @@ def is_long(*extents: Extent) -> bool:
 def normal(extent: Extent, least: int = 0) -> Extent:
     """Return an equal expression in normal form.
 
-    An indicator (1 where a condition holds, else 0) becomes a number if its condition is proved or refuted for all sizes. An
-    expression that is proved to equal an affine function of dimensions and integers becomes this function, so a constant
-    expression becomes a number. Every dimension is at least `least`. An expression that is longer than the limits in `is_long`
-    is returned unchanged.
+    An indicator (1 where a condition holds, else 0) becomes a number if its condition is proved or refuted for all sizes. If
+    the expression is proved to equal an affine function of dimensions and integers, the affine function is returned. A constant
+    expression therefore becomes a number. Every dimension is at least `least`. If the expression exceeds the limits in
+    `is_long`, the expression is returned unchanged.
     """
     if not isinstance(extent, Size) or not any(isinstance(a, Floor | Indicator) for m, _ in extent.terms for a in m):
         return extent
@@ -687,10 +690,10 @@ def normal(extent: Extent, least: int = 0) -> Extent:
 
 
 def _affine(extent: Size, least: int) -> Extent | None:
-    """Return the affine function that agrees with the expression at all sample values (`points`), or None if there is no such
-    function.
+    """Fit an affine function to the values of the expression at samples (see `points`).
 
-    The function is not proved equal to the expression.
+    Return None if the values at the samples are not those of an affine function. No proof is attempted that the function equals
+    the expression at other values.
     """
     base = base_atoms(extent)
     start = 27_720 + 2_003  # beyond the small sizes at which expressions change, and not a multiple of small divisors
@@ -710,7 +713,7 @@ def _affine(extent: Size, least: int) -> Extent | None:
 
 
 def normal_condition(condition: Cond, least: int = 0) -> Cond:
-    """Return an equivalent condition: a bool if the condition is proved or refuted for all sizes, otherwise its normal form."""
+    """Return the condition in normal form, or as a bool if the condition is proved or refuted for all sizes."""
     found = decide(condition, least)
     if found is not None or not isinstance(condition, Compare):
         return condition if found is None else found

@@ -1,8 +1,8 @@
-"""Find the operands in which an operator is linear, from the operator's definition.
+"""Find the operands in which an operator is linear, by an analysis of the operator's definition.
 
-The definition is interpreted over sets of monomials. A monomial is written as a tuple with its degree in each operand. A matrix
-product has the single monomial (1, 1). The product is therefore linear in each operand while the other operand is fixed. A sum
-has the monomials (1, 0) and (0, 1). The sum is therefore linear in both operands together. The result of relu is not a
+The definition is interpreted over sets of monomials. A monomial is represented by the tuple of its degrees in the operands. A
+matrix product has the single monomial (1, 1). The product is therefore linear in each operand while the other operand is fixed.
+A sum has the monomials (1, 0) and (0, 1). The sum is therefore linear in both operands together. The result of relu is not a
 polynomial in the operand.
 """
 
@@ -28,7 +28,8 @@ NONE = math.inf
 class Monomials:
     """The monomials of a value that is a polynomial in an operator's operands.
 
-    A monomial is a tuple with its degree in each operand. The degree is `NONE` if the value is not a polynomial in the operand.
+    A monomial is represented by the tuple of its degrees in the operands. The degree is `NONE` if the value is not a polynomial
+    in the operand.
     """
 
     degrees: frozenset[tuple[float, ...]]
@@ -91,7 +92,7 @@ class _Degrees:
 def degrees(term: Term) -> frozenset[tuple[float, ...]]:
     """Return the monomials of the term as a polynomial in its operands.
 
-    Each monomial is a tuple with its degree in each operand. A term that is always zero has no monomials.
+    A monomial is represented by the tuple of its degrees in the operands. A term that is always zero has no monomials.
     """
     interpretation = _Degrees(len(term.args))
     operands = [index.Tensor(arg.shape, _alone(position, len(term.args))) for position, arg in enumerate(term.args)]

@@ -27,7 +27,7 @@ KINDS = {"Axis": "axis", "Axes": "axes", "Extent": "extent", "Extents": "extents
 
 
 class Node(Protocol):
-    """The ONNX node that the function `lift` of a file in specs/ translates to a term.
+    """The interface of an ONNX node. The function `lift` in a file of specs/ translates the node to a term.
 
     Floating-point inputs are terms. Attributes and constant inputs are Python values.
 
@@ -43,14 +43,14 @@ class Node(Protocol):
 
     @property
     def inputs(self) -> Sequence[Term | None]:
-        """One term for each input.
+        """One term or None for each input.
 
-        The term is None for an omitted input, and for an input that is not a floating-point tensor of known shape.
+        The entry is None if the input is omitted, or is not a floating-point tensor of known shape.
         """
 
     @property
     def outputs(self) -> int:
-        """The number of outputs of the node, except optional outputs that nothing uses."""
+        """The number of outputs of the node, without unused optional outputs."""
 
     def absent(self, position: int) -> bool:
         """Return whether the node omits this optional input."""
@@ -59,12 +59,13 @@ class Node(Protocol):
         """Return the term of the input at this position."""
 
     def wanted(self, position: int) -> bool:
-        """Return whether the node has the output at this position. An optional output that nothing uses does not count."""
+        """Return whether the node has the output at this position. An unused optional output does not count."""
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        """Return the attribute as an int, a float, a str or a tuple, or `default` if the node does not have the attribute.
+        """Return the attribute as an int, a float, a str or a tuple.
 
-        If the opset takes the attribute as a constant input, the value of this input is returned.
+        If the opset has a constant input instead of the attribute, return the value of the input. If the node has neither the
+        attribute nor the input, return `default`.
         """
 
     def boolean(self, position: int) -> bool:
@@ -86,7 +87,7 @@ class Node(Protocol):
         """Return the inputs, expanded to the common shape to which ONNX broadcasts them implicitly."""
 
     def expanded(self, x: Term, shape: tuple[int, ...]) -> Term:
-        """Return `x` broadcast to `shape` as in ONNX: trailing axes are aligned, and axes of extent 1 are repeated."""
+        """Broadcast `x` to `shape` as ONNX does: trailing axes are aligned, and axes of extent 1 are repeated."""
 
     def window(self, kernel: Sequence[int]) -> Mapping[str, tuple[int, ...]]:
         """Return the strides, dilations and pads of a window that slides over input 0.
@@ -99,7 +100,7 @@ class Node(Protocol):
 
 
 class Emit(Protocol):
-    """The writer with which the function `lower` of a file in specs/ writes a term as ONNX nodes.
+    """The interface with which the function `lower` in a file of specs/ writes a term as ONNX nodes.
 
     For example, `emit("Relu", x)` adds a Relu node and returns the name of the node's output.
     """
@@ -111,24 +112,24 @@ class Emit(Protocol):
         """Add a node with one output and return the name of the output.
 
         An input is a term, the name of an earlier output, a number or numpy array (stored as an initializer), or None (an
-        omitted input). A parameter that is an attribute in some opsets and an input in others, such as `starts` of Slice, must
-        be passed as an attribute.
+        omitted input). Some parameters, such as `starts` of Slice, are attributes in some opsets and inputs in other opsets.
+        These parameters must be passed as attributes.
         """
 
     def several(self, op_type: str, *inputs: Any, outputs: int, **attributes: Any) -> tuple[str, ...]:
         """Return the names of the first `outputs` outputs of a node with these inputs and attributes.
 
-        The node is added only if no equal call has added it before.
+        The first call adds the node. A later call with equal arguments adds no node.
         """
 
     def aligned(self, term: Term) -> Term:
-        """Return the operand of the `expand` term, reshaped so that ONNX broadcasts it to the shape of `term`.
+        """Return the operand of `term`, an `expand`. The operand is reshaped so that ONNX broadcasts it to the shape of `term`.
 
-        Each axis that `expand` adds has extent 1. Leading axes of extent 1 are left out.
+        Axes that the `expand` adds get extent 1. Leading axes of extent 1 are left out.
         """
 
     def alone(self, term: Term) -> bool:
-        """Return whether the term has exactly one use, so that one node may compute the term together with its user.
+        """Return whether the term has exactly one use. One node may then compute the term together with its user.
 
         For variables and initializers, the result is False, because no node computes them.
         """
@@ -160,8 +161,9 @@ class Emit(Protocol):
         Args:
             op_type: The ONNX operator of the nodes.
             term: The term to write.
-            inverse: A pair: the ONNX operator that undoes `op_type`, such as Sub for Add, and a function that maps an operand
-                `-y` to `y`. The chain then subtracts `y`. For an operand that is not an inverse, the function returns None.
+            inverse: A pair of an ONNX operator and a function. The operator, such as Sub for Add, undoes `op_type`. The
+                function maps an operand `-y` to `y`, and any other operand to None. The chain subtracts `y` instead of adding
+                `-y`.
         """
 
 
@@ -191,18 +193,20 @@ class Operator:
         composite: A term in the rule notation, or an empty text. If there is also a definition, the operator equals this term,
             and this equation is an axiom of the operator. If there is no definition, the algebra contains no operator of this
             name, and the ONNX operator is translated to this term. If the term adds a bias to the result of an operator, such
-            as a convolution, the file may contain two functions. `bias_axis` returns the axis along which a bias can be added
-            to a result, or None. `lower_biased` writes the operator and the bias as one ONNX node.
-        kernel: A term in the rule notation that equals the operator over the real numbers, and is NaN or infinite for the same
-            inputs as the kernels of runtimes. The text is empty if the definition already has this property.
+            as a convolution, the file may contain the functions `bias_axis` and `lower_biased`. `bias_axis` returns the axis
+            along which a bias can be added, or None if no bias can be added. `lower_biased` writes the operator and the bias as
+            one ONNX node.
+        kernel: A term in the rule notation, or an empty text. Over the real numbers, the term equals the operator. The term is
+            NaN or infinite for the same inputs as the kernels of runtimes. The text is empty if the definition is NaN or
+            infinite for the same inputs as these kernels.
         rounds_by_position: The element types for which ONNX Runtime's kernel may round equal results differently at different
-            positions in the tensor. A kernel of this kind computes most elements with vector instructions, and the remaining
-            elements with a different routine.
+            positions in the tensor. For these types, the kernel computes most elements with vector instructions, and the
+            remaining elements with a different routine.
         absolute_error: Whether ONNX Runtime's kernel keeps only the absolute error small, so that a tiny result may become 0.
         domain: The inputs on which the operator is tested: `REAL`, or `POSITIVE` if the operator is NaN for other inputs.
-        rounding: None, unless the operator is a fast algorithm for a simpler operator. In this case, a function that computes a
-            number from the attributes: the typical rounding error of the fast algorithm, divided by the typical rounding error
-            of the simpler operator.
+        rounding: If the operator is a fast algorithm for a simpler operator, a function of the attributes. The function returns
+            the typical rounding error of the fast algorithm, divided by the typical rounding error of the simpler operator. For
+            any other operator, None.
         digest: A hash of the definition and the axioms (`superopt.algebra.digests`).
     """
 
@@ -249,7 +253,7 @@ def _data_folder(name: str) -> Path:
 
 
 def substitutions_folder() -> Path:
-    """Return the path of the folder substitutions/, which is next to the folder specs/ of the operators."""
+    """Return the path of the folder substitutions/, which is next to the folder specs/."""
     return _data_folder("substitutions")
 
 
@@ -313,10 +317,10 @@ def _load(path: Path, digest: str) -> Operator:
 
 
 def _definition(name: str, signature: Sequence[inspect.Parameter], composite: str) -> str:
-    """Return an axiom as one line of text, in the notation of the constant AXIOMS of a file in specs/. The axiom states that an
-    operator equals the term `composite`.
+    """Return the axiom that the operator `name` equals the term `composite`.
 
-    Return an empty text if `signature` or `composite` is empty.
+    The axiom is one line of text, in the notation of the constant AXIOMS in the files of specs/. Return an empty text if
+    `signature` or `composite` is empty.
     """
     if not signature or not composite:
         return ""
@@ -335,8 +339,8 @@ def _parameter(path: Path, parameter: inspect.Parameter) -> Parameter:
 def apply(name: str, *args: Term, **attributes: Attribute) -> Term:
     """Return the term that applies the operator `name` to terms.
 
-    Nested applications of a commutative operator are flattened, and the operands are sorted, so `a + b` and `b + a` give one
-    term. Axes in attributes are counted from the end.
+    Nested applications of a commutative operator are flattened, and the operands are sorted, so `a + b` and `b + a` are the
+    same term. Axes in attributes are counted from the end.
 
     Raises:
         ShapeError: The operator is not defined for these shapes or attributes.
@@ -358,7 +362,7 @@ def clear_term_caches() -> None:
 
 
 def _types(value: Attribute) -> object:
-    """Return the type of the value, or the types of a tuple's elements.
+    """Return the type of the value. For a tuple, return the types of the elements.
 
     A cache key needs types, because 1, 1.0 and True compare equal.
     """
@@ -418,10 +422,10 @@ def _canonical(value: Attribute) -> Attribute:
 
 
 def fraction_of(number: float) -> Attribute:
-    """Return the simple fraction, such as 1/6, that rounds to `number`: in float32 if float32 represents `number`, else in
-    float64.
+    """Return a fraction with a small denominator, such as 1/6, whose rounded value is `number`.
 
-    Return `number` if no fraction with a denominator of at most `SMALLEST_PART` rounds to it.
+    The fraction is rounded to float32 if float32 represents `number`, and to float64 otherwise. If there is no such fraction
+    with a denominator of at most `SMALLEST_PART`, return `number` itself.
     """
     if not math.isfinite(number):
         return number
@@ -432,7 +436,10 @@ def fraction_of(number: float) -> Attribute:
 
 
 def is_divided_by(factor: Attribute) -> TypeGuard[Fraction]:
-    """Return whether a product with the factor is computed as a division: only the reciprocal of the factor is a float."""
+    """Return whether a product with the factor is computed as a division by the factor's reciprocal.
+
+    This is the case if float64 represents the reciprocal exactly, but not the factor.
+    """
     return isinstance(factor, Fraction) and not _is_float(factor) and _is_float(1 / factor)
 
 
@@ -499,17 +506,14 @@ def _no_value(*_: object) -> None:
 
 
 def typing_conditions(*roots: Term) -> tuple[Cond, ...]:
-    """Return the conditions on extents that the operators in the terms require.
-
-    Where the conditions hold, the terms are well typed.
-    """
+    """Return the conditions on extents under which the terms are well typed."""
     return tuple(dict.fromkeys(c for t in subterms(*roots) for c in t.requires))
 
 
 def replace_subterms(root: Term, replacement: Mapping[Term, Term], cache: dict[Term, Term] | None = None) -> Term:
-    """Return `root` with every occurrence of a key of `replacement` replaced by the value of the key.
+    """Replace subterms of `root`, and return the result. `replacement` maps each subterm to its replacement.
 
-    `cache` maps subterms to their results and is updated. Calls with the same `replacement` may share one cache.
+    `cache` maps subterms to results, and new results are added. Calls with the same `replacement` may share one cache.
     """
     done: dict[Term, Term] = {} if cache is None else cache
     done.update(replacement)

@@ -60,15 +60,15 @@ def substitute(extent: Extent, value: Callable[[Atom], Extent | None]) -> Extent
 
 
 def sole_atom(extent: Size) -> Atom | None:
-    """Return the atom if the polynomial is a single atom with coefficient 1, and None otherwise."""
+    """Return the atom if the polynomial is a single atom with coefficient 1. Otherwise, return None."""
     (monomial, coefficient), *more = extent.terms
     return monomial[0] if not more and coefficient == 1 and len(monomial) == 1 else None
 
 
 def _replaced(atom: Atom, value: Callable[[Atom], Extent | None]) -> Extent | None:
-    """Return the extent that replaces the atom, or None if the atom does not change.
+    """Return the extent that replaces the atom. If the atom does not change, return None.
 
-    If `value` has no extent for a compound atom, such as a quotient, the atoms inside are replaced.
+    If `value` returns None for a compound atom, such as a quotient, the atoms inside the compound atom are replaced.
     """
     known = value(atom)
     if known is not None:

@@ -8,15 +8,12 @@ from superopt.algebra.substitution import substitute
 
 
 def is_tautology(condition: Cond) -> bool:
-    """Return whether the condition is proved for all sizes. Every dimension is at least 1.
-
-    False means that no proof was found.
-    """
+    """Return whether the condition is proved for all sizes, where every dimension is at least 1."""
     return _is_plain(condition) or prove(condition)
 
 
 def _is_plain(condition: Cond) -> bool:
-    """Return whether the signs of the coefficients are enough to prove the condition (see `_at_least_zero`)."""
+    """Return whether the signs of the coefficients prove the condition (see `_at_least_zero`)."""
     match condition:
         case bool():
             return condition
@@ -33,7 +30,7 @@ def _is_plain(condition: Cond) -> bool:
 
 
 def _at_least_zero(extent: Extent) -> bool:
-    """Return whether the signs of the coefficients show that the polynomial is at least 0.
+    """Return whether the signs of the coefficients prove that the polynomial is at least 0.
 
     A dimension n is at least 1, so n = m + 1 for an integer m that is at least 0. This sum is substituted for each dimension.
     After the substitution, the polynomial is at least 0 if no coefficient is negative and no atom can be negative.
@@ -45,7 +42,7 @@ def _at_least_zero(extent: Extent) -> bool:
 
 
 def _positive(atom: Atom) -> bool:
-    """Return whether the atom is at least 0 if every dimension is at least 0. False means that no proof was found."""
+    """Return whether the atom is proved to be at least 0, given that every dimension is at least 0."""
     match atom:
         case Dim():
             return True

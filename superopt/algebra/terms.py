@@ -135,7 +135,7 @@ class Term:
 
     @property
     def position(self) -> int:
-        """The bit width of a variable for an integer tensor (64 for the int64 indices of a Gather), or 0 for any other term."""
+        """For a variable for an integer tensor, the bit width of the integers, such as 64. For any other term, 0."""
         name, bits = self.attributes[-1] if self.op == VARIABLE else ("", 0)
         return bits if name == "position" and isinstance(bits, int) else 0
 
@@ -144,8 +144,8 @@ class Term:
         """The shape of a term of a model. Type checkers see a tuple of integers.
 
         The extent of a dynamic dimension is an expression (`Size`), not an integer. Arithmetic on expressions is exact. A
-        comparison of expressions raises `ShapeError` unless its result is proved to be the same at all sizes. Using an
-        expression as an integer, for example as an index, raises `ShapeError`.
+        comparison of expressions raises `ShapeError` if the comparison is neither proved nor refuted for all sizes. An
+        expression that is used as an integer, for example as an index, raises `ShapeError`.
         """
         return cast("tuple[int, ...]", self.shape)
 
@@ -226,9 +226,9 @@ def variable(name: str, shape: int | Shape, *, constant: bool = False, condition
         name: The name of the variable.
         shape: The shape, or the rank. If `shape` is a rank, the extents are symbols, such as `x.shape[-1]` for the last axis.
         constant: Whether the variable is a weight and therefore does not depend on the model's inputs.
-        condition: Whether the model stores the variable as booleans. The elements are 0 or 1.
-        position: The bit width of the integers in which the model stores the variable, if the elements are indices along an
-            axis. For any other variable, `position` is 0.
+        condition: Whether the model stores the variable as booleans. The elements of a boolean variable are 0 or 1.
+        position: If the elements are indices along an axis, the bit width of the integers in which the model stores the
+            variable. For any other variable, 0.
     """
     if isinstance(shape, int):
         shape = _symbolic(name, shape)
@@ -248,8 +248,7 @@ def _symbolic(name: str, rank: int) -> Shape:
 def subterms(*roots: Term, constants: bool = True, stop: Iterable[Term] = ()) -> list[Term]:
     """Return `roots` and all of their distinct subterms in a deterministic topological order, arguments first.
 
-    If `constants` is False, constant terms are left out. The terms in `stop` are left out, and so are terms that occur only
-    under terms in `stop`.
+    If `constants` is False, constant terms are left out. Terms in `stop` are left out, and the traversal does not enter them.
     """
     order: dict[Term, None] = {}
     met: set[Term] = set(stop)
@@ -300,7 +299,7 @@ def substitute_attribute(value: Attribute, atom_value: Callable[[Atom], Extent |
 
 
 def atom_values(dims: Mapping[Dim, Extent], symbols: Mapping[str, Extent]) -> Callable[[Atom], Extent | None]:
-    """Return a function for `substitute` that looks up dimensions in `dims` and attribute variables in `symbols`.
+    """Return a function that maps dimensions by `dims` and attribute variables by `symbols`, for use with `substitute`.
 
     The function returns None for any other atom.
     """

@@ -1,4 +1,4 @@
-"""Traits of operators that are computed from their definitions, such as being elementwise."""
+"""Properties of operators, such as being elementwise, computed from the operators' definitions."""
 
 # ruff: noqa: ARG002 (the methods are those of every interpretation)
 
@@ -15,7 +15,7 @@ from superopt.errors import ShapeError
 
 
 class _Elsewhere(Exception):  # noqa: N818
-    """Raised when an operator's definition reads, or may read, an operand at a position other than the result's position."""
+    """Raised when an operator's definition may read an operand at a position other than the result's position."""
 
 
 class _Anything:
@@ -65,8 +65,8 @@ class _Positions:
 def is_elementwise(term: Term) -> bool:
     """Return whether each element of the term depends only on the operands' elements at the same position.
 
-    The answer follows from the definition of the term's root operator. An operator counts as not elementwise if one of its
-    attributes names axes or is a tuple, because its definition then depends on the rank.
+    The answer follows from the definition of the term's root operator. If an attribute of an operator names axes or is a tuple,
+    the definition depends on the rank, and the operator does not count as elementwise.
     """
     if not term.args or any(a.shape != term.shape for a in term.args):
         return False

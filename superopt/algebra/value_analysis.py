@@ -1,16 +1,16 @@
 """Value analysis: an abstract interpretation of terms that bounds the possible values of their elements.
 
-The abstract value of a term is a `Facts`: an interval of IEEE results, whether 0 is possible over the real numbers, whether the
-term is defined over the real numbers, and whether an element may be NaN. An operator's definition in `specs/` is interpreted
-over `Facts`. Intervals are imprecise if an operand occurs several times. For example, a softmax divides an exponential by a sum
-that contains this exponential. `TABLE` contains more precise functions for such operators.
+The abstract value of a term is a `Facts`: an interval that contains all elements, and properties of the elements, such as
+whether an element may be 0, undefined or NaN. An operator's definition in `specs/` is interpreted over `Facts`. The resulting
+interval is imprecise if an operand occurs several times in the definition. For example, a softmax divides an exponential by a
+sum that contains this exponential. `TABLE` contains more precise functions for such operators.
 
 The analysis makes two assumptions, which reports and certificates state (`ASSUMPTIONS`):
 
 - An input that cannot be an attention mask is ordinary: each element's magnitude is at most `MODEL.max_ordinary_magnitude`.
 - A value is also ordinary if the original model computes the value from ordinary values by sums, products, roots, and quotients
-  whose divisor cannot be 0. The analysis does not assume that the magnitude of an exponential is at most this limit. The bounds
-  of an exponential follow only from the interval of its argument.
+  whose divisor cannot be 0. Exponentials are not assumed to be ordinary. The bounds of an exponential follow only from the
+  interval of its argument.
 """
 
 # ruff: noqa: ARG002 (the methods are those of every interpretation)
@@ -47,8 +47,10 @@ class Facts:
     """Bounds and properties that are true for every element of a tensor.
 
     Attributes:
-        low: A lower bound of the IEEE result, unless the result is NaN. If the bound is infinite, an element may be infinite.
-        high: An upper bound of the IEEE result, unless the result is NaN. If the bound is infinite, an element may be infinite.
+        low: A lower bound of all elements that are not NaN, in IEEE arithmetic. If the bound is infinite, an element may be
+            infinite.
+        high: An upper bound of all elements that are not NaN, in IEEE arithmetic. If the bound is infinite, an element may be
+            infinite.
         zero: Whether an element may be 0 in real arithmetic.
         defined: Whether every element is defined in real arithmetic.
         nan: Whether an element may be NaN in IEEE arithmetic.
@@ -65,17 +67,19 @@ class Facts:
 
     @property
     def large_sign(self) -> int:
-        """The sign of every element if all elements are finite and larger in magnitude than ordinary inputs, otherwise 0."""
+        """The common sign of all elements if all elements are finite and larger in magnitude than ordinary inputs.
+
+        Otherwise, 0.
+        """
         if not self.finite:
             return 0
         return (self.low > MODEL.max_ordinary_magnitude) - (self.high < -MODEL.max_ordinary_magnitude)
 
     def large_signs(self, *, constant: bool, ordinary: float = MODEL.max_ordinary_magnitude) -> set[int]:
-        """Return the signs of the elements that are larger in magnitude than ordinary inputs.
+        """Return the signs of elements that are larger in magnitude than ordinary inputs.
 
-        If the tensor is constant and defined, the result contains the sign of each element whose magnitude is greater than the
-        limit `ordinary`. Otherwise, the result contains a sign only if all elements have this sign and are finite and larger in
-        magnitude than ordinary inputs.
+        For a constant tensor whose elements are all defined, the result contains the sign of each element whose magnitude is
+        greater than `ordinary`. For any other tensor, the result contains `large_sign` unless this sign is 0.
         """
         if not constant or not self.defined:
             return {self.large_sign} - {0}
@@ -152,7 +156,7 @@ class Facts:
 
 
 def large_summands_cancel(signs: Sequence[AbstractSet[int]]) -> bool:
-    """Return whether, by the `Facts`, one summand may be large and positive where another summand is large and negative.
+    """Return whether one summand may be large and positive at a position at which another summand is large and negative.
 
     `signs` contains, for each summand, the signs of its large elements (`Facts.large_signs`).
     """
@@ -335,7 +339,7 @@ def _bounded(low: float, high: float, *, zero: bool = True) -> Callable[[Term, t
 def _softmax(_: Term, operands: tuple[Facts, ...]) -> Facts:
     """Return the `Facts` of a softmax.
 
-    The softmax may be NaN if the operand may be infinite, because kernels subtract the largest element.
+    Kernels subtract the largest element from all elements. If the operand may be infinite, the softmax may therefore be NaN.
     """
     return _facts(0.0, 1.0, zero=False, of=operands, nan=operands[0].infinite)
 
@@ -449,7 +453,7 @@ def facts_of(
 
 @functools.lru_cache(maxsize=1 << 15)
 def computed_facts(term: Term, operands: tuple[Facts, ...]) -> Facts:
-    """Return bounds and properties (`Facts`) of a term, derived from the `Facts` of the term's operands.
+    """Derive the `Facts` of a term from the `Facts` of the term's operands.
 
     The original model must compute the term. A finite result of ordinary operands is assumed to be ordinary: the magnitude of
     the result is at most `MODEL.max_ordinary_magnitude`. An exponential is not assumed to be ordinary.
@@ -463,7 +467,7 @@ def computed_facts(term: Term, operands: tuple[Facts, ...]) -> Facts:
 
 @functools.lru_cache(maxsize=1 << 15)
 def raw_facts(term: Term, operands: tuple[Facts, ...]) -> Facts:
-    """Return those bounds and properties (`Facts`) of the term that follow from the operands' `Facts`.
+    """Return the bounds and properties (`Facts`) of the term that follow from the operands' `Facts` alone.
 
     Unlike `computed_facts`, this function does not assume that magnitudes of results are at most
     `MODEL.max_ordinary_magnitude`.

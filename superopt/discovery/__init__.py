@@ -7,20 +7,21 @@ The package may import `superopt.proof`, `superopt.partial` and the packages bel
 
 The job and its tasks:
 
-    `job`: the whole run: tasks for all universes, their dependencies and cache keys, and the combined results.
+    `job`: the whole run. The module creates tasks for all universes, with their dependencies and cache keys, and combines the
+        results of the tasks.
     `explore`: the functions that run as tasks. They explore a universe or an operator, examine candidates, and prove rules from
         definitions and mutants.
     `universe_order`: for each universe, the earlier universes whose results the universe needs.
 
 Enumeration:
 
-    `universe`: the data type of a vocabulary: variables, constants and operator templates.
+    `universe`: the data type of a vocabulary of variables, constants and operator templates.
     `universes/`: the vocabularies themselves.
-    `enumerate`: bottom-up enumeration of terms by size; terms of equal value give candidates (conjectured equalities).
+    `enumerate`: bottom-up enumeration of terms by size. Terms of equal value give candidates (conjectured equalities).
     `operands`: the combinations of operands for terms of the next size.
     `table`: the representatives (one term of each class of equal terms) as columns of numbers.
-    `kinds`: the typing of enumerated terms: operator, attributes and result shape.
-    `classes`: the assignment of terms to equivalence classes by digest, including terms that are undefined for some inputs.
+    `kinds`: the typing of enumerated terms (operator, attributes and result shape).
+    `classes`: assigns terms to equivalence classes by their digests. Terms that are undefined for some inputs also get classes.
     `fingerprint`: random environments (random inputs), and exact values and digests of terms in these environments.
     `values`: the stored values of all representatives, and digests of new terms. The values of a term's operands determine its
         digest.
@@ -31,20 +32,21 @@ From a candidate to a rule:
 
     `candidates`: decides whether candidates are redundant, refuted or proved, and which directions of the proved equalities are
         useful.
-    `abstraction`: replaces parts that occur on both sides by variables (anti-unification).
+    `abstraction`: puts variables in place of parts that occur on both sides (anti-unification).
     `generalise`: gives each variable its own extents, expresses attributes by extents, and extends the rule to all suitable
         ranks.
     `phrase`: writes an equation in the rule notation, and extends it to more ranks and axes.
     `weakest`: the weakest conditions on real attribute variables under which an equation passes random tests.
-    `rule_conditions`: the interface of the random tests that generalisation uses to choose between forms of a rule.
+    `rule_conditions`: the interface of random tests. Generalisation uses these tests to choose between forms of a rule.
     `numbers`: replaces the symbolic sizes of enumerated terms by numbers, so that terms can be matched and their costs
         compared.
     `names`: unique names of rules.
 
 Redundancy and usefulness:
 
-    `instances`: drops candidates that are renamings or instances of smaller candidates, in batches, before any proof.
-    `rewriter`: decides whether known equalities imply that two terms are equal, by rewriting and congruence. The terms have
+    `instances`: drops candidates that are renamings or instances of smaller candidates. The module works in batches, before any
+        proof.
+    `rewriter`: decides by rewriting and congruence whether known equalities imply that two terms are equal. The terms have
         numeric sizes.
     `prune`: drops implied equalities, and chooses the directions and shortcuts that help a search.
     `effort`: the run-time cost of a graph in arbitrary units, and a test for compute-intensive operators.

@@ -1,9 +1,9 @@
-"""Replace the shared parts of an equality by variables, so that the equality is as general as possible.
+"""Make an equality as general as possible: put variables in place of parts that both sides share.
 
 A universe (the vocabulary from which terms are enumerated) has few variables. Enumeration therefore often finds special cases,
 such as an equality for `concat(x, concat(relu(x), x))` instead of an equality for the concatenation of any three tensors. This
-module replaces parts that occur on both sides by variables. If a variable occurs several times, the module also replaces one
-occurrence on each side by a new variable. A replacement is kept if the equality still holds on random inputs.
+module puts variables in place of parts that occur on both sides. If a variable occurs several times, the module also puts a new
+variable in place of one occurrence on each side. A replacement is kept if the equality still holds on random inputs.
 """
 
 from __future__ import annotations
@@ -22,11 +22,10 @@ WEIGHT_NAMES = "wvubctr"
 
 
 def abstract_sides(sides: Sides, holds: Callable[[Sides], bool]) -> Sides:
-    """Replace parts that occur on both sides of an equality by new variables, and return the more general equality.
+    """Put new variables in place of parts that occur on both sides of an equality, and return the new equality.
 
-    Large parts are tried first. If a variable occurs several times, one occurrence on each side is also replaced by a new
-    variable. A replacement is made only if `holds` returns True for the new equality. Sides with several outputs are returned
-    unchanged.
+    Large parts are tried first. If a variable occurs several times, a new variable also replaces one occurrence on each side. A
+    replacement is made only if `holds` returns True for the new equality. Sides with several outputs are returned unchanged.
     """
     if len(sides[0]) > 1:
         return sides
@@ -64,9 +63,9 @@ def _wider(sides: Sides) -> Iterator[Sides]:
 
 
 def _fresh(part: Term, taken: Sequence[Term]) -> Term | None:
-    """Return a variable with the shape of `part` and a name that no variable in `taken` has, or None if all names are used.
+    """Return a variable with the shape of `part`. No variable in `taken` has the name of the returned variable.
 
-    If the term `part` depends only on weights, the name is a name for weights.
+    Return None if all names are used. If the term `part` depends only on weights, the name is a name for weights.
     """
     names = {v.name for v in taken}
     weights = all(v.name in WEIGHTS for v in variables(part))

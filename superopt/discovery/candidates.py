@@ -1,4 +1,4 @@
-"""Decide for candidates (pairs of terms that may be equal) whether their terms are equal.
+"""Decide whether the two terms of a candidate are equal. A candidate is a pair of terms that may be equal.
 
 Each candidate is generalised, tested and proved. A proved equality can be used in two directions. Each direction that is useful
 in a search becomes a rule.
@@ -44,8 +44,8 @@ class UniverseCounts:
         idle: The count of candidates that only rearrange many operators. Neither side of such a candidate costs much less than
             the other side.
         kept: The count of kept rules. One equality can give several rules, such as one rule for each direction.
-        enumerate, dedupe, verify: The CPU time, in seconds, of the enumeration of terms, of the search for redundant
-            candidates, and of tests and proofs.
+        enumerate, dedupe, verify: The CPU times of three phases, in seconds: enumerating terms, finding redundant candidates,
+            and testing and proving equalities.
         peak_bytes: The peak memory, in bytes, of the largest process that worked on the universe.
     """
 
@@ -98,9 +98,10 @@ class Equality:
     rules: tuple[FoundRule, ...]
 
     def demoted(self) -> Equality:
-        """Return a copy of the equality as a search rule (SEARCH), for an equality that other equalities imply.
+        """Return a copy of the equality. The copy is marked as a search rule (SEARCH).
 
-        The copy contains only rules that help a search even if other rules imply them (see `FoundRule.shortens`).
+        Callers use this method if other equalities imply the equality. The copy contains only rules that still help a search in
+        this case (see `FoundRule.shortens`).
         """
         rules = tuple(replace(r, part=store.SEARCH) for r in self.rules if r.shortens)
         return replace(self, part=store.SEARCH, rules=rules)
@@ -135,7 +136,7 @@ class Discovery:
     def learn(self, known: Iterable[DiscoveryInput], *, opaque: str = "") -> None:
         """Add the equalities in `known`, and the definitions of all composite operators except the operator `opaque`.
 
-        Pairs of terms whose equality follows from the added equalities are redundant from then on.
+        From then on, a pair of terms is redundant if the added equalities imply that the two terms are equal.
         """
         for name, rule in composite_definitions().items():
             if name != opaque:
@@ -176,9 +177,9 @@ class Discovery:
     def _decide(self, candidate: Candidate, part: str) -> Verdict:
         """Try to prove that the candidate's terms are equal, and return the verdict.
 
-        Rules that state the equality for many sizes and ranks, and that pass random tests, are tried one after the other. The
-        first proved rule is recorded. A direction of this rule (left to right, or right to left) is kept if the direction is
-        useful in a search.
+        Several rules state the equality for many sizes and ranks and pass random tests. These rules are tried one after the
+        other. The first proved rule is recorded. A direction of this rule (left to right, or right to left) is kept if the
+        direction is useful in a search.
         """
         self._seen.clear()
         verdict: Verdict = Unknown("the equation cannot be stated with independent extents")
@@ -200,8 +201,8 @@ class Discovery:
     def examine_axiom(self, axiom: Rule, candidate: Candidate) -> None:
         """Decide whether an axiom is useful in a search. The decision is made for `candidate`, an instance of the axiom.
 
-        Each direction of the axiom that is useful in a search is kept as a rule. The rule is proved again, with the conditions
-        under which its right side is well typed.
+        A direction of the axiom is kept as a rule if the direction is useful in a search. The rule is proved again, with the
+        conditions under which its right side is well typed.
         """
         counts = self.counts
         counts.candidates += 1
@@ -262,9 +263,10 @@ class Discovery:
 
         The argument `rule` was generalised from an enumerated pair of terms. The argument `turned` is this pair with the left
         and right terms exchanged. Several rules are tried, and only the first rule that can be proved is yielded. The first
-        rule has only those conditions on shapes that its own sides need. If `rule` has conditions on shapes, the second rule
-        keeps all of them. All further rules are generalised again from the terms in `turned`. If no rule can be proved, the
-        provable rules for the special values in `turned.universe.instances` are yielded.
+        rule has a condition on shapes only if the rule's own sides need the condition. If `rule` has conditions on shapes, the
+        second rule keeps all of them. All further rules are generalised again from the terms in `turned`. If no rule can be
+        proved, the method tries rules for the special values in `turned.universe.instances`, and yields the rules that can be
+        proved.
         """
         for other in self._turned(turned, rule):
             if (found := self._usable(other)) is not None:
@@ -344,7 +346,7 @@ class Discovery:
             return []
 
     def completed(self, rule: Rule) -> Rule | None:
-        """Return the rule with the conditions that its right side needs to be well typed, or None if no conditions suffice.
+        """Return the rule with further conditions, under which its right side is well typed.
 
         This method is part of the interface `ConditionJudge`.
         """

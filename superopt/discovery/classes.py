@@ -2,8 +2,9 @@
 
 A digest is a hash of a term's values on random inputs. A partial term is a term that is undefined on some inputs, as the square
 root is on negative inputs. Partial terms are compared by their digests over the positive inputs. If a partial term and a term
-that is defined everywhere have equal digests over the positive inputs, the partial term joins the class of the other term. The
-remaining partial terms with equal digests over the positive inputs form a class.
+that is defined everywhere have equal digests over the positive inputs, the partial term joins the class of the other term. All
+other partial terms form classes of their own. Two of these terms are in the same class if their digests over the positive
+inputs are equal.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def _keys(every: Hashes, positive: Hashes, total: Flags, all_every: Hashes, all_
     """Return a key for each term, so that terms with equal values have equal keys.
 
     `every` contains digests of each term's values on all inputs, and `positive` contains digests of its values on the positive
-    inputs. `total` is True for terms that are defined on all inputs. The arguments whose names begin with `all_` hold the same
+    inputs. `total` is True for terms that are defined on all inputs. The arguments whose names begin with `all_` hold these
     data for all compared terms. The compared terms include the terms for which keys are returned.
     """
     keys = every.copy()

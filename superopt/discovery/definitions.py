@@ -40,10 +40,10 @@ def algorithm_axioms() -> dict[str, Rule]:
 def definition_rules(stated: str) -> Iterator[Rule]:
     """Yield unnamed rules for the definition of a composite operator, or for an algorithm that computes an operator.
 
-    The definition or algorithm is an axiom of the form `left == right`. A rule that replaces the right side by the left side is
-    always yielded. The opposite rule is yielded only for a composite whose definition does nothing but move, add and multiply
-    elements. Replacing such a composite by its definition loses no accuracy, and other rules can then apply to the parts of the
-    definition.
+    The definition or algorithm is an axiom of the form `left == right`. The function always yields a rule that replaces the
+    right side by the left side. The function yields the opposite rule only for a composite whose definition does nothing but
+    move, add and multiply elements. Replacing such a composite by its definition loses no accuracy, and other rules can then
+    apply to the parts of the definition.
 
     Args:
         stated: a key of `composite_definitions` or of `algorithm_axioms`.

@@ -50,9 +50,10 @@ def effort_operator_counts(*roots: Term) -> Counter[str]:
 
 
 def _live(roots: Sequence[Term], *, weights_known: bool) -> list[Term]:
-    """Return the subterms that are computed at run time, except subterms whose root operator neither computes nor copies.
+    """Return the subterms that are computed at run time.
 
-    If `weights_known` is True, terms that depend only on weights are not computed at run time.
+    A subterm is left out if its root operator neither computes nor copies. If `weights_known` is True, terms that depend only
+    on weights are not computed at run time.
     """
     live = list[Term]()
     free: set[Term] = set()

@@ -2,8 +2,9 @@
 
 A universe is a vocabulary of variables, constants and operators. Terms with equal values form a class, and one term of each
 class is its representative. Every other term of the class forms a candidate with the representative. During enumeration, a term
-is a row of numbers. These numbers identify its operator and the representatives that are its operands (see `table`). Terms are
-evaluated in batches and compared by digests. `Term` objects are only built for representatives and for the sides of candidates.
+is a row of numbers. These numbers identify the operator of the term and the representatives that are the operands of the term
+(see `table`). Terms are evaluated in batches and compared by digests. `Term` objects are only built for representatives and for
+the sides of candidates.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from superopt.policy import DISCOVERY
 
 @dataclass(frozen=True)
 class Candidate:
-    """Two tuples of terms that may be equal: terms at the same position have the same values on random inputs.
+    """Two tuples of terms that may be equal. Terms at the same position of the two tuples have equal values on random inputs.
 
     `universe` is the vocabulary from which the terms are enumerated. If each side has one term, the term in `right` represents
     all terms with the same values.
@@ -44,10 +45,10 @@ class Candidate:
 
 @dataclass
 class Enumeration:
-    """The result of enumerating the terms of one universe, a vocabulary of operators and variables with a limit on the count of
-    operators in a term.
+    """The result of enumerating the terms of one universe.
 
-    Terms with equal values form a class, and one term of each class represents the class.
+    A universe is a vocabulary of operators and variables, with a limit on the count of operators in a term. Terms with equal
+    values form a class, and one term of each class represents the class.
 
     Attributes:
         universe: the universe.
@@ -56,11 +57,12 @@ class Enumeration:
             class. Some terms are within the limit on operators only because their arguments share operators. Each of these
             terms counts as one graph.
         classes: the number of classes.
-        instances: the number of candidates that smaller candidates imply. These candidates were left out.
+        instances: the number of candidates that were left out because they follow from smaller candidates.
         representatives: the representatives that have fewer operators than the limit.
         candidates: pairs of a term and the representative of its class.
         parts: pairs of a slice (a term with the root operator `slice`) and the representative that the slice equals.
-        same: a function that returns the representative with the same value as a term, or None.
+        same: a function that maps a term to the representative with an equal value. The result is None if there is no such
+            representative.
     """
 
     universe: Universe
@@ -108,8 +110,8 @@ def enumerated_term_size(*roots: Term) -> int:
 def enumerate_universe(universe: Universe, seed: int, *, every: bool = False) -> Enumeration:
     """Enumerate the terms over the operators and variables of `universe`, up to its limit on operators.
 
-    The result contains candidates: pairs of terms with equal values on random inputs. If `every` is True, candidates that are
-    instances or renamings of other candidates are included.
+    The result contains candidates: pairs of terms with equal values on random inputs. If `every` is True, the result also
+    includes candidates that are instances or renamings of other candidates.
     """
     return _Enumerator(universe, seed, every=every).run()
 
@@ -163,7 +165,7 @@ class _Enumerator:
         self._suggest(rows, classes, before)
 
     def _rows(self, level: int, *, last: bool) -> Rows:
-        """Return every term with `level` operators once, in an order that is the same in every run.
+        """Return all terms with `level` operators, without duplicates. The order of the terms is the same in every run.
 
         If `last` is True, terms that skip one of several interchangeable variables are left out, because they are renamings of
         other terms.
@@ -206,7 +208,7 @@ class _Enumerator:
         self.values.add(new, self.typing.kinds.things)
 
     def _suggest(self, rows: Rows, classes: Classified, before: int) -> None:
-        """For each new term that equals an older term, add these two terms as a candidate, unless the candidate is redundant.
+        """If a new term equals an older term, add these two terms as a candidate, unless the candidate is redundant.
 
         If a slice (a term with the root operator `slice`) equals a term with fewer operators, the slice is also recorded in
         `Enumeration.parts`.
@@ -264,8 +266,8 @@ def _legality(universe: Universe, leaves: Sequence[Term]) -> Callable[[Environme
     """Return a function that decides whether the operators of `universe` are well typed for an environment's numbers.
 
     An environment assigns numbers to symbols. Every operator is applied to operands from `leaves`, which are variables and
-    constants. The numbers must satisfy the typing conditions of these applications. A condition that is false for all sampled
-    numbers is ignored, because an application with such a condition is never well typed.
+    constants. The numbers must satisfy the typing conditions of these applications. If a condition is false for all sampled
+    numbers, the operator's application is never well typed, and the condition is ignored.
     """
     conditions = dict.fromkeys(typing_conditions(*(c.term for c in universe.constants)))
     for template in universe.templates:

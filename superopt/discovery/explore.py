@@ -41,14 +41,14 @@ from superopt.rules.verdict import Proved, Unknown
 
 @dataclass(frozen=True)
 class Slice:
-    """A part of the candidates of one universe, which one task examines.
+    """The candidates that one task examines. All of them belong to one universe.
 
     A universe is a vocabulary from which terms are enumerated. A candidate is a pair of terms that may be equal.
 
     Attributes:
         universe: the universe.
-        settled: the candidates that were decided before, pickled.
-        candidates: the candidates to examine, pickled.
+        settled: the pickled candidates that were decided before.
+        candidates: the pickled candidates to examine.
 
     The candidates are pickled because most processes only pass the candidates on.
     """
@@ -60,8 +60,9 @@ class Slice:
 
 @dataclass(frozen=True)
 class Findings:
-    """The results of one task, in the order in which the task found the results. `rest` contains slices of candidates (pairs of
-    terms) for later tasks.
+    """The results of one task, in the order in which the task found them.
+
+    `rest` contains slices of candidates (pairs of terms) for later tasks.
     """
 
     counts: UniverseCounts
@@ -140,8 +141,9 @@ def explore_mutants(name: str, seed: int) -> Findings:
 
 
 def prove_all(counts: UniverseCounts, rules: Iterable[Rule], origin: str, seed: int) -> Findings:
-    """Try to prove each rule for all sizes. The findings contain the proved rules, with the conditions that their right sides
-    need.
+    """Try to prove each rule for all sizes. The findings contain the proved rules.
+
+    Each proved rule includes the conditions that its right side needs.
     """
     started = time.process_time()
     found: list[FoundRule] = []
@@ -171,9 +173,9 @@ def explore_operator(name: str, known: Sequence[DiscoveryInput], seed: int) -> F
     """Find rules about a single operator, and decide which of the operator's axioms are useful rules.
 
     The axioms come first, because they hold for all shapes. Then terms over the operator are enumerated, and pairs of terms
-    that may be equal (candidates) are examined. Candidates that the rules in `known` imply are left out. Candidates that the
-    definition of `name` implies are left out only if the definition does nothing but move, add and multiply elements. A search
-    replaces an operator by its definition only in this case.
+    that may be equal (candidates) are examined. A candidate is left out if the rules in `known` imply the candidate. If the
+    definition of `name` implies a candidate, the candidate is left out only if the definition does nothing but move, add and
+    multiply elements. A search replaces an operator by its definition only in this case.
     """
     started = time.process_time()
     enumerations = [enumerate_universe(universe, seed) for universe in universes_of(name)]
@@ -205,7 +207,7 @@ def explore_operator(name: str, known: Sequence[DiscoveryInput], seed: int) -> F
 
 
 def _instance_of(axiom: Rule, seed: int) -> Candidate | None:
-    """Return an instance of the axiom at numeric sizes and at ranks near 2, or None if the axiom has no such instance.
+    """Return an instance of the axiom at numeric sizes and at ranks near 2. Return None if no instance was found.
 
     Several random instances are tried, and the instance with the most different sizes is returned.
     """

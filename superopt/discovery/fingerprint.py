@@ -1,8 +1,9 @@
 """Fingerprints: exact values of terms in a few random environments, computed in batches.
 
 An environment assigns numbers to symbols and arrays to variables. If the enumerated terms consist only of sums, products and
-choices (such as maxima), inputs are small integers divided by 8, for which float64 arithmetic is exact. Otherwise, terms are
-evaluated in the exact arithmetic of `superopt.algebra.exact`. Equal fingerprints only suggest that two terms are equal.
+choices (such as maxima), the inputs are small integers divided by 8. For these inputs, float64 arithmetic is exact. Otherwise,
+terms are evaluated in the exact arithmetic of `superopt.algebra.exact`. Equal fingerprints only suggest that two terms are
+equal.
 """
 
 from __future__ import annotations
@@ -179,11 +180,10 @@ class Fingerprints:
         return np.asarray(found.data)
 
     def digests(self, values: Array, number: int) -> tuple[Hashes, npt.NDArray[np.bool_]]:
-        """Return two arrays with an entry for each term of a batch: a digest of the term's values, and whether the values are
-        defined and exact.
+        """Return two arrays with an entry for each term of a batch. The first array contains digests of the terms' values.
 
-        The last axis of `values` is the batch axis. The values were computed in the environment (random input) with the index
-        `number`.
+        The second array states whether the values are defined and exact. The last axis of `values` is the batch axis. The
+        values were computed in the environment (random input) with the index `number`.
         """
         if isinstance(self.domain, Fields):
             own = np.ascontiguousarray(self.domain.identities(values)).reshape(-1, values.shape[-1])

@@ -2,7 +2,8 @@
 
 The variables of enumerated terms share extents. In a rule, every variable has its own extents, and the typing of the operators
 implies which extents are equal. Each attribute is expressed by these extents. If random tests find no counterexample, an
-attribute is replaced by an attribute variable, which matches any value. Proofs decide whether the rules are true.
+attribute is replaced by an attribute variable. An attribute variable matches any value. Proofs decide whether the rules are
+true.
 """
 
 from __future__ import annotations
@@ -82,8 +83,8 @@ class ExtentReading:
     def _product(self, monomial: Monomial) -> Extent:
         """Return the rule's expression for a product of symbols.
 
-        Factors of the product that have an entry in `extents` are replaced by this entry, the largest factor first. All other
-        symbols become attribute variables.
+        If a factor of the product has an entry in `extents`, the entry replaces the factor. Larger factors are replaced first.
+        All other symbols become attribute variables.
         """
         for count in range(len(monomial), 0, -1):
             for chosen in itertools.combinations(monomial, count):
@@ -119,7 +120,7 @@ def general_rules(sides: Sides, judge: ConditionJudge, *, widen: bool, rows: Seq
 def is_plausible(sides: Sides, judge: ConditionJudge) -> bool:
     """Return whether the sides agree on random inputs after every variable gets its own extents.
 
-    Extents that the typing of the operators requires to be equal stay equal.
+    If the typing of the operators requires that two extents are equal, the two extents stay equal.
     """
     readings = itertools.islice(_readings(sides), DISCOVERY.plausible_reading_count)
     return any(equation is not None and judge.plausible([equation]) for equation in (_read(sides, r) for r in readings))
@@ -146,7 +147,7 @@ def specialise_sides(sides: Sides, values: Mapping[str, Extent]) -> Sides:
 
 
 def _forms(sides: Sides, judge: ConditionJudge) -> Iterator[Equation]:
-    """Yield the first equation, if any, that states the equality `sides` and for which random tests find no counterexample.
+    """Try several equations that state the equality `sides`, and yield the first equation that passes random tests.
 
     Every variable of an equation has its own extents. Equations without a condition are tried first. Equations with conditions
     on real attributes are tried next. The last equation has a condition for each equality between extents in `sides`.
@@ -169,7 +170,7 @@ def _forms(sides: Sides, judge: ConditionJudge) -> Iterator[Equation]:
 def _unconditional(
     sides: Sides, reading: ExtentReading, conditions: Sequence[Cond], equation: Equation, judge: ConditionJudge
 ) -> Equation:
-    """Return the equation without conditions that are unnecessary according to random tests."""
+    """Remove each condition that is unnecessary according to random tests, and return the equation."""
     for condition in conditions:
         fewer = [c for c in conditions if c != condition]
         tried = _read(sides, reading, fewer)
@@ -179,9 +180,9 @@ def _unconditional(
 
 
 def _abstracted(sides: Sides, reading: ExtentReading, equation: Equation, judge: ConditionJudge) -> Equation:
-    """Return the equation with values of attributes replaced by attribute variables, which match any value.
+    """Replace values of attributes by attribute variables, and return the new equation.
 
-    A value is replaced if random tests find no counterexample to the new equation.
+    An attribute variable matches any value. A value is replaced if random tests find no counterexample to the new equation.
     """
     for number, expression in enumerate(_expressions(sides[0])):
         wider = replace(reading, extents={**reading.extents, expression: size(Sym(f"o{number}"))})
@@ -211,7 +212,7 @@ def _expressions(roots: tuple[Term, ...]) -> list[Extent]:
 
 
 def _bare_attributes(roots: tuple[Term, ...]) -> set[str]:
-    """Return the names of attribute variables that are the whole value of an attribute in `roots`, the left side of a rule.
+    """Return the name of each attribute variable that is the whole value of an attribute. `roots` is the left side of a rule.
 
     Matching the left side determines the values of these variables.
     """
@@ -325,8 +326,9 @@ class _Writer:
         """Return the rule's expression for the value of a `shape` attribute. The method handles shapes that no other term of
         the rule has.
 
-        Extents that no other attribute determines become new attribute variables. If `whole` is True and at least one extent is
-        undetermined, every extent of the shape becomes a new variable. Later shapes use these variables for the same extents.
+        An extent becomes a new attribute variable if no other attribute determines the extent. If `whole` is True and at least
+        one extent is undetermined, every extent of the shape becomes a new variable. Later shapes use these variables for the
+        same extents.
         """
         stem = self.named.get(value)
         if stem is not None:
@@ -379,7 +381,7 @@ def _axis(term: Term) -> int:
 
 
 def _shared_extents(sides: Sides) -> Iterator[Cond]:
-    """Yield a condition for each equality between extents of variables that holds in the enumerated terms.
+    """Yield conditions on the extents of variables: extents that are equal in the enumerated terms must be equal.
 
     An extent that is a number in the enumerated terms must equal this number.
     """

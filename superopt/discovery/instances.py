@@ -28,7 +28,7 @@ Bound = dict[Term, Ints]
 class KeptEquality:
     """A candidate (a pair of equal terms) that was kept.
 
-    A later candidate is dropped if replacing variables of the kept candidate by terms gives the later candidate.
+    A later candidate is dropped if it results from the kept candidate when terms replace variables.
     """
 
     left: Term
@@ -58,7 +58,7 @@ class Registry:
         self.places = np.concatenate([self.places, places])[order]
 
     def of(self, keys: Hashes) -> tuple[Ints, Ints]:
-        """Return two arrays: the classes of the terms with the hashes `keys`, and their positions in the order of building.
+        """Return two arrays for the terms with the hashes `keys`: their classes, and their positions in the order of building.
 
         Both entries are -1 for a term that was not built.
         """
@@ -147,7 +147,7 @@ class Redundancy:
         return found
 
     def _looked_up(self, code: int, operands: Ints, there: Flags) -> Ints:
-        """Return, for each row of `operands`, the class of the term that applies an operator to the operands in the row.
+        """For each row of `operands`, return the class of the term that applies an operator to the operands in the row.
 
         The number `code` identifies the operator with its attributes. Terms with equal values form a class. The result is -1
         for a term that was not built. A row holds the indices of one term's operands. The mask `there` is True at the operands
@@ -160,7 +160,7 @@ class Redundancy:
         return found
 
     def _first_of_renamings(self, rows: Rows, classes: Classified, suggested: Ints, first: int) -> Flags:
-        """Return, for each suggested candidate, True if no renaming of the candidate's variables gives an earlier candidate.
+        """For each suggested candidate, return True if no renaming of the candidate's variables gives an earlier candidate.
 
         A candidate is given by the index of a row of `rows`. The candidate states that the row's term equals the representative
         of the term's class. All built terms are numbered in the order of building. The argument `first` is the number of the
@@ -203,11 +203,11 @@ class Redundancy:
                 self.equalities.setdefault(code, []).append(KeptEquality(left, right))
 
     def _said(self, equality: KeptEquality, code: int, rows: Rows, classes: Ints) -> Flags:
-        """Return, for each row, True if the equality rewrites the row's term to a term that was built and has the same value.
+        """For each row, return True if the equality rewrites the row's term to a term that was built and has the same value.
 
         The equality is applied once, from left to right, at the root of the row's term. All rows must have the same operator
-        and attributes, which the number `code` identifies. The array `classes` contains the number of each term's class of
-        terms with equal values.
+        and attributes, which the number `code` identifies. Terms with equal values form a class, and the array `classes`
+        contains the number of each term's class.
         """
         found = np.zeros(len(rows), bool)
         op = self.table.code_of(code)
@@ -252,8 +252,7 @@ class Redundancy:
         """Match each pattern with its column of terms, row by row. A column is an array of numbers that identify terms.
 
         Yields the rows on which all patterns match, and the terms that the variables stand for on these rows. The array `where`
-        contains the row of each entry of a column. The mapping `bound` takes each variable that is already bound to a column of
-        terms.
+        contains the row of each entry of a column. For each variable that is already bound, `bound` contains a column of terms.
         """
         if not len(where):
             return
@@ -290,7 +289,7 @@ class Redundancy:
             yield from self._all(pattern.args, [kids[:, c] for c in order], here, {v: c[here] for v, c in bound.items()})
 
     def _image(self, term: Term, bound: Bound, count: int) -> Ints:
-        """Return, for each of `count` rows, the class of the term that results if `bound` replaces the variables of `term`.
+        """For each of `count` rows, return the class of the term that results if `bound` replaces the variables of `term`.
 
         For each variable, `bound` contains an array with the numbers of the terms that replace the variable in the rows. Terms
         with equal values form a class. The class is -1 if the resulting term was not built.

@@ -110,10 +110,10 @@ def define_all(tasks: Tasks, seed: int, names: Sequence[str] | None = None) -> t
 
 
 def generalise_all(tasks: Tasks, seed: int) -> tuple[Findings, ...]:
-    """Generalise the mutants of each program to rules, and prove the rules, in one task for each program. Return the findings
-    in the order of `PROGRAMS`.
+    """Generalise the mutants of each program to rules, and prove the rules. Each program has its own task.
 
-    A program is one or a few operators. A mutant is a term that equals the program at some output positions.
+    Return the findings in the order of `PROGRAMS`. A program is one or a few operators. A mutant is a term that equals the
+    program at some output positions.
     """
     for family in PROGRAMS:
         tasks.start(
@@ -128,7 +128,7 @@ def explore_operators(
 ) -> tuple[Findings, ...]:
     """Search for rules about each single operator in `names`. Return the findings in alphabetical order of the operators.
 
-    Rules that the `known` rules imply are left out.
+    A rule is left out if the rules in `known` imply the rule.
     """
     base = task_key(discovery_code_version(), seed, *map(digest, known))
     for name in names:
@@ -144,7 +144,7 @@ def flag_all(rules: Sequence[Rule], tasks: Tasks, seed: int) -> list[RuleFlags]:
     """Find the floating-point flags that each discovered rule needs, in one task for each rule. Return a list with the flags of
     each rule, and with inputs that show why each flag is needed.
 
-    A flag is an assumption about floating-point values that the rule makes, or a change of rounding that the rule causes.
+    A flag states that the rule makes an assumption about floating-point values, or that the rule changes the rounding.
     """
     for number, rule in enumerate(rules):
         tasks.start(str(number), task_key(discovery_code_version(), seed, "flags", rule.text), flags_of, rule, seed)
@@ -153,10 +153,11 @@ def flag_all(rules: Sequence[Rule], tasks: Tasks, seed: int) -> list[RuleFlags]:
 
 
 def merge_findings(found: Mapping[str, Sequence[Findings]]) -> list[Equality]:
-    """Return the equalities that the tasks of all universes found. Equalities that earlier equalities imply are left out.
+    """Return the equalities that the tasks of all universes found.
 
-    A universe is a vocabulary of operators and variables. The first task of a universe examines small pairs of terms.
-    The result lists the equalities from first tasks before the equalities from later tasks.
+    An equality is left out if earlier equalities imply the equality. A universe is a vocabulary of operators and variables. The
+    first task of a universe examines small pairs of terms. The result lists the equalities from first tasks before the
+    equalities from later tasks.
     """
     kept = KeptEqualities()
     for rule in composite_definitions().values():
@@ -207,8 +208,9 @@ def sum_universe_counts(parts: Sequence[UniverseCounts]) -> UniverseCounts:
 
 
 def universe_text(value: object) -> str:
-    """Return a text that identifies the content of a universe (a vocabulary of operators and variables) or of a part of a
-    universe.
+    """Return a text that identifies the content of `value`, which is a universe or a part of a universe.
+
+    A universe is a vocabulary of operators and variables.
     """
     match value:
         case Term():

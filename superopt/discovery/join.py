@@ -1,8 +1,8 @@
 """Find equalities with several outputs: two or three terms become parts (slices) of one larger term.
 
 Two terms of the same form that share an operand become parts of an enumerated term. If the two terms differ in one variable, a
-third term is added, which has a new variable in place of this variable. If two terms apply the same operator to different
-variables, the variables are stacked along a new axis, and the operator is applied once to the stacks. Only candidates
+third term is added. The third term has a new variable in place of this variable. If two terms apply the same operator to
+different variables, the variables are stacked along a new axis, and the operator is applied once to the stacks. Only candidates
 (conjectured equalities) whose sides agree on random inputs are yielded.
 """
 
@@ -76,7 +76,7 @@ def _turned(universe: Universe, one: Term, other: Term) -> bool:
 def _saves(left: tuple[Term, ...], whole: Term) -> bool:
     """Return whether the term `whole` has fewer arithmetic operators than its parts `left`, and does not occur in `left`.
 
-    Arithmetic operators are all operators except those that only move elements.
+    All operators are arithmetic operators, except operators that only move elements.
     """
     return _computing(whole) < _computing(*left) and whole not in subterms(*left)
 
@@ -93,9 +93,9 @@ def _exchanged(terms: tuple[Term, ...], here: Term, there: Term) -> bool:
 def _plain(term: Term) -> bool:
     """Return whether the term is small enough to be joined with another term.
 
-    A small term has one arithmetic operator (any operator that does more than move elements), or two such operators if one of
-    the two sums over an extent. A small term contains no concatenation. Larger terms are not joined, because their parts are
-    joined instead.
+    A small term has one arithmetic operator (any operator that does more than move elements), or two arithmetic operators if at
+    least one of these operators is a contraction (see `_contracts`). A small term contains no concatenation. Larger terms are
+    not joined, because their parts are joined instead.
     """
     count = 0 if any(t.op == "concat" for t in subterms(term)) else _computing(term)
     return count == 1 or (count == 2 and any(_contracts(t) for t in subterms(term)))

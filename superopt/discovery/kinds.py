@@ -81,7 +81,7 @@ class Typing:
                             yield found
 
     def _taken(self, template: Template, rows: Ints) -> Flags:
-        """Return, for each row of operands, whether the template accepts the operands. Shapes are not checked."""
+        """For each row of operands, return whether the template accepts the operands. Shapes are not checked."""
         table = self.table
         good = np.ones(len(rows), dtype=bool)
         for constant, under in table.constants.items():
@@ -180,7 +180,7 @@ class Typing:
         return Rows(np.full(len(operands), kind, dtype=np.int64), padded, self.keys(found.code, operands))
 
     def _flat(self, op: str, rows: Ints, level: int) -> Flags:
-        """Return, for each row of `rows`, whether the row's nested sum has exactly `level` operators after it is flattened.
+        """For each row of `rows`, return whether the row's nested sum has exactly `level` operators after it is flattened.
 
         A row holds the operands of one sum, and at least one of these operands is a sum too. To flatten the nested sum, each
         inner sum is replaced by its own operands. If the universe forbids repeated operands, the flattened sum must not have
@@ -212,7 +212,7 @@ class Typing:
         return found
 
     def keys(self, code: int, operands: Ints, there: Flags | None = None) -> Hashes:
-        """Return, for each row of `operands`, a hash of the term that applies an operator to the operands in the row.
+        """For each row of `operands`, return a hash of the term that applies an operator to the operands in the row.
 
         The number `code` identifies the operator with its attributes. Sums that differ only in the order or nesting of their
         operands have equal hashes. The mask `there` is True at the operands of a row, and False at its padding.
@@ -234,8 +234,9 @@ class Typing:
         return apply(found.op, *operands, **dict(found.attributes))
 
     def _spread(self, op: str) -> Hashes:
-        """Return an array with an entry for each term of the table: the number that this term, as an operand, adds to a sum's
-        hash.
+        """Return an array with an entry for each term of the table.
+
+        If the term is an operand of a sum, the entry is the number that the term adds to the sum's hash.
         """
         table = self.table
         key = op, len(table)

@@ -64,9 +64,9 @@ def distinct_numbers(universe: Universe, *, turned: bool = False) -> dict[str, E
 
     Where possible, the numbers make every operator of `universe` well typed on the variables and constants. Most extents are
     large and differ from each other. The extents increase in the order of `universe.ranges`, or decrease if `turned` is True.
-    Small numbers are used for symbols in attributes, for symbols in `universe.small`, and where an operator requires a small
-    number. For example, the window of a pool has to fit into the image. A real symbol gets the last number of the symbol's
-    range.
+    Small numbers are used for symbols in attributes and for symbols in `universe.small`. Small numbers are also used where an
+    operator requires them. For example, the window of a pool has to fit into the image. A real symbol gets the last number of
+    the symbol's range.
     """
     conditions = list(dict.fromkeys(_conditions(universe)))
     symbols = {a for v in _attributes(universe) for a in atoms(v) if isinstance(a, Sym)}

@@ -19,8 +19,8 @@ from superopt.policy import DISCOVERY
 def rows_of(table: Table, arity: int, level: int) -> Iterator[Ints]:
     """Yield rows of `arity` operands. A new operator, applied to the operands of a row, gives a term with `level` operators.
 
-    A row holds the numbers that identify the operands. Each pair of operands is yielded in only one order, and each triple in
-    every order.
+    A row holds the numbers that identify the operands. Each pair of operands is yielded in only one order. Each triple of
+    operands is yielded in every order.
     """
     if arity == 1:
         numbers = np.arange(len(table))
@@ -32,7 +32,7 @@ def rows_of(table: Table, arity: int, level: int) -> Iterator[Ints]:
 
 
 def _reached(table: Table, runs: Ints, weighs: Ints, weights: Flags) -> Ints:
-    """Return, for each row of operands, the level of a term that applies a new operator to these operands.
+    """For each row of operands, return the level of a term that applies a new operator to these operands.
 
     The level states how many of the term's operators count towards the limit on operators.
 
@@ -46,7 +46,7 @@ def _reached(table: Table, runs: Ints, weighs: Ints, weights: Flags) -> Ints:
 
 
 def _kept(table: Table, rows: Ints, level: int) -> Ints:
-    """Return the rows that give a term with `level` operators if a new operator is applied to the operands in the row."""
+    """Return the rows whose operands give a term with `level` operators. The term applies a new operator to these operands."""
     if not len(rows):
         return rows
     runs, weighs = table.count(table.inside(rows))
@@ -58,9 +58,9 @@ def _kept(table: Table, rows: Ints, level: int) -> Ints:
 def _groups(table: Table) -> list[tuple[int, int, bool, Ints]]:
     """Group the representatives by their operator counts. A representative stands for all terms of equal value.
 
-    A group is a tuple of four entries: the count of operators that are executed at run time, the count of operators that depend
-        only on weights, a flag that states whether the representatives depend only on weights, and the numbers that identify
-        the representatives.
+    A group is a tuple of four entries. The first two entries are the count of operators that are executed at run time, and the
+    count of operators that depend only on weights. The third entry states whether the representatives depend only on weights.
+    The last entry contains the numbers that identify the representatives.
     """
     keys = np.stack([table.runs, table.weighs, table.weights], axis=1)
     kinds, which = np.unique(keys, axis=0, return_inverse=True)
@@ -83,10 +83,10 @@ def _pairs(table: Table, level: int) -> Iterator[Ints]:
 
 
 def _disjoint(table: Table, some: Ints, others: Ints, level: int, *, alone: bool) -> Iterator[Ints]:
-    """Yield the pairs of a term in `some` and a term in `others` that have no common operator. A term is given by the number
-    that identifies it.
+    """Yield each pair of a term in `some` and a term in `others` if the two terms have no common operator.
 
-    The flag `alone` must be True if one of the arrays `some` and `others` contains only variables and constants.
+    A term is given by the number that identifies it. The flag `alone` must be True if one of the arrays `some` and `others`
+    contains only variables and constants.
     """
     step = max(1, DISCOVERY.max_operand_rows // max(len(others), 1))
     for first in range(0, len(some), step):
@@ -99,7 +99,7 @@ def _disjoint(table: Table, some: Ints, others: Ints, level: int, *, alone: bool
 
 
 def _inside(table: Table) -> Ints:
-    """Return all pairs of a term of the table and an operator in the term's graph. The root is one of the operators."""
+    """Return a pair for each term of the table and each operator in the term's graph. The root is one of the operators."""
     owner, column = np.nonzero(table.nodes >= 0)
     return np.stack([owner, table.nodes[owner, column]], axis=1)
 

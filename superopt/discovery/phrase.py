@@ -58,7 +58,7 @@ class Phrase:
         return Statement("", self.left, "=>", self.right, self.ranks, self.where)
 
     def rule(self) -> Rule | None:
-        """Parse the equation, and return the rule, or None if the rule is ill typed at every choice of ranks."""
+        """Parse the equation and return the rule. Return None if the rule is ill typed at every choice of ranks."""
         try:
             return Rule("", self.statement, tuple(equations(self.statement)))
         except (NotationError, ShapeError):
@@ -80,9 +80,10 @@ def phrase(equation: Equation) -> Phrase:
 
 
 def _named_shapes(equation: Equation) -> Iterator[tuple[str, str]]:
-    """Yield pairs of texts for terms' shapes, such as `shape=(x.shape[-2], x.shape[-1])` and the shorter `shape=x.shape`.
+    """Yield pairs of a text and a shorter text for the shape of a term.
 
-    Variables come first, then small terms. Terms whose shape is an attribute are left out.
+    An example is `shape=(x.shape[-2], x.shape[-1])` and `shape=x.shape`. Variables come first, then small terms. Terms whose
+    shape is an attribute are left out.
     """
     terms = sorted(
         (
@@ -150,11 +151,11 @@ def generalise_ranks(equation: Equation, judge: ConditionJudge, kinds: Kinds = (
 
 
 def _aligned(narrow: Phrase, where: Sequence[str]) -> tuple[str, ...]:
-    """Return the conditions `where` of the equation `narrow`, rewritten so that the new conditions can be read at other ranks.
+    """Rewrite the conditions `where` of the equation `narrow`, so that the new conditions can be read at other ranks.
 
-    A condition is widened if the condition states that two variables have equal sizes along one axis, and all concatenations on
-    the right side are along one other axis. The widened condition requires that the two variables have equal sizes along all
-    axes except the axis of the concatenations. All other conditions stay unchanged.
+    A condition is widened if it states that two variables have equal sizes along one axis. In addition, the right side must
+    contain concatenations, and all of them must be along one different axis. The widened condition requires that the two
+    variables have equal sizes along all axes except the axis of the concatenations. All other conditions stay unchanged.
     """
     joined = set(re.findall(r"concat\([^=]*axis=(-\d)", narrow.right))
     axis = min(joined) if len(joined) == 1 else ""
@@ -204,9 +205,8 @@ def _turned(narrow: Phrase, judge: ConditionJudge, equalities: int) -> Iterator[
 def _namings(narrow: Phrase, literal: Sequence[int], names: Sequence[str], *, shapes: bool) -> Iterator[Phrase]:
     """Yield the equation with the axes in `literal` replaced by the variables in `names`.
 
-    If `shapes` is True, axes in sizes such as `x.shape[-1]` are replaced too. If there are two axes, the equations that are
-    yielded first have only one axis variable k, and `others(E, k)` in place of the other axis. Here `others(E, k)` means all
-    axes of a term E except k.
+    If `shapes` is True, axes in sizes such as `x.shape[-1]` are replaced too. If there are two axes, the first equations have
+    only one axis variable k. The other axis is replaced by `others(E, k)`, which means all axes of a term E except k.
     """
     for axis, other in ((literal[0], literal[-1]), (literal[-1], literal[0])) if len(literal) == 2 else ():
         apart = [_apart(text, other, names[0]) for text in (narrow.left, narrow.right)]

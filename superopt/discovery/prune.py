@@ -1,7 +1,7 @@
-"""Drop equalities that other equalities imply, and directions of equalities that are not useful in a search.
+"""Drop equalities that other equalities imply. If a direction of an equality is not useful in a search, drop this direction.
 
 A search avoids more expensive terms. Sometimes other equalities imply a rewriting step, but only by a sequence of steps through
-more expensive terms (over a hill). An equality that makes such a step directly is kept as a search rule.
+more expensive terms (over a hill). If an equality makes the step directly, the equality is kept as a search rule.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def is_useful(candidate: Candidate, numbered: DimBinding) -> bool:
     - The left side does not determine all variables of the right side.
     - The left side is a single term that is part of the right side.
     - The sides differ only in the names of variables.
-    - The right side executes more operators and does not save work. This comparison gives the same result if weights are known
-      before run time and if weights are unknown.
+    - The right side executes more operators and does not save work. This must be true both for weights that are known before
+      run time and for unknown weights.
     - Both sides cost the same, the left side has at least `RULE.min_neutral_operators` operators, and the right side does not
       have fewer operators.
 
@@ -219,8 +219,9 @@ class KeptEqualities:
         return news
 
     def suspect(self, rule: Rule) -> None:
-        """Use an unproved equality like a proved equality, so that a pair of terms is not tried again if the unproved equality
-        implies that the two terms are equal.
+        """Use an unproved equality like a proved equality.
+
+        A pair of terms is then not tried again if the unproved equality implies that the two terms are equal.
         """
         self.rewriter.add(rule)
 
@@ -255,7 +256,7 @@ class KeptEqualities:
         not imply the candidate. If the kept equalities imply the candidate, the result is SEARCH in the following cases, and
         None in all other cases:
 
-        - A direction saves an operator or a tenth of the cost, but rewriting by kept equalities saves as much only by way of
+        - A direction saves an operator or a tenth of the cost. Rewriting by kept equalities saves as much, but only by way of
           terms that are more expensive than both sides. The more expensive side must also have few operators or a
           compute-intensive operator. In larger graphs of cheap operators, a search takes the steps through more expensive terms
           anyway.
@@ -280,12 +281,12 @@ class KeptEqualities:
         return SEARCH if any(is_hill(candidate) for is_hill in hills) else None
 
     def _over_a_hill(self, candidate: Candidate) -> bool:
-        """Return whether one side is cheaper, and kept equalities rewrite the other side to an equally cheap term only by way
-        of more expensive terms.
+        """Return whether one side is cheaper, and rewriting reaches this lower cost only through more expensive terms.
 
-        A side is cheaper if it executes fewer operators, or costs at least a tenth less. To compute costs, the symbols in the
-        candidate's terms are replaced by numbers. This is done for two choices of numbers. The same side must be cheaper for
-        both choices. The condition on rewriting must be true for at least one choice.
+        Rewriting applies kept equalities to the more expensive side. A side is cheaper if it executes fewer operators, or costs
+        at least a tenth less. To compute costs, the symbols in the candidate's terms are replaced by numbers. This is done for
+        two choices of numbers. The same side must be cheaper for both choices. The condition on rewriting must be true for at
+        least one choice.
         """
         for steps in self._directions(candidate):
             gains = all(

@@ -46,7 +46,7 @@ class Classes:
     def canonical(self, term: Term) -> Term:
         """Return the term with every part replaced by the term that represents the part's class of equal terms.
 
-        Terms that `merge` recorded as equal have equal canonical terms.
+        If `merge` recorded that two terms are equal, their canonical terms are equal.
         """
         if term.args:
             args = tuple(self.canonical(a) for a in term.args)
@@ -91,9 +91,10 @@ class DirectedEquation:
 
     @cached_property
     def place(self) -> Place | None:
-        """The position and operator of the left side's first non-variable operand, or None if all operands are variables.
+        """The position and operator of the left side's first operand that is not a variable.
 
-        If the left side's root operator is commutative, the position is -1, which stands for any position.
+        None if all operands are variables. If the left side's root operator is commutative, the position is -1, which stands
+        for any position.
         """
         anywhere = operator(self.left.op).commutative
         return next(((-1 if anywhere else i, a.op) for i, a in enumerate(self.left.args) if a.op != VARIABLE), None)
@@ -212,7 +213,7 @@ class OrderedRewriting:
         self._known: dict[Term, tuple[Term, int]] = {}
 
     def of(self, term: Term) -> Term:
-        """Return the term after greedy rewriting. Of all possible steps, the step whose result has the lowest measure is taken.
+        """Return the term after greedy rewriting. Each step is chosen so that its result has the lowest possible measure.
 
         Operands are rewritten first. Rewriting stops if no step lowers the measure.
         """
@@ -262,7 +263,7 @@ class Rewriter:
             self._rows.setdefault((left.op, left.rank), EquationIndex()).add(DirectedEquation(left, right, where))
 
     def joins(self, left: Term, right: Term) -> bool:
-        """Return whether the two terms have the same normal form `small` or the same normal form `spread`."""
+        """Return whether the two terms have equal normal forms `small` or equal normal forms `spread`."""
         return any(normal.of(left) is normal.of(right) for normal in (self.small, self.spread))
 
     def joins_around(self, left: Term, right: Term) -> bool:
@@ -347,8 +348,9 @@ class Rewriter:
         return self._effort(term)[0].total
 
     def _effort(self, term: Term) -> tuple[Effort, Effort]:
-        """Return two run-time costs: the cost of the term without the parts that depend only on weights, and the cost of the
-        whole term.
+        """Return two run-time costs of the term.
+
+        The first cost leaves out the parts that depend only on weights, and the second cost includes them.
         """
         known = self._efforts.get(term)
         if known is None:

@@ -11,7 +11,7 @@ from superopt.rules.rule import Rule
 
 
 class ConditionJudge(Protocol):
-    """Random tests of equations, by which generalisation chooses between forms of a rule."""
+    """Random tests of equations. Generalisation uses these tests to choose between forms of a rule."""
 
     def plausible(self, equations: Sequence[Equation]) -> bool:
         """Return whether each equation passes random tests."""

@@ -132,7 +132,7 @@ class Table:
         return np.asarray(runs + np.maximum(weighs - self.universe.weighing, 0))
 
     def inside(self, operands: Ints) -> Ints:
-        """Return, for each row of `operands`, the operators in the graphs of these operands. A shared operator is listed once.
+        """For each row of `operands`, return the operators in the graphs of these operands. A shared operator is listed once.
 
         An operator in a graph is the root of a part of the graph. The number that identifies this part also identifies the
         operator. The rows of `operands` and of the result are padded with -1.
@@ -153,7 +153,7 @@ class Table:
         return (np.where(there, self.run[safe], 0)).sum(axis=1), (np.where(there, self.weighing[safe], 0)).sum(axis=1)
 
     def prefixed(self, used: Ints) -> Flags:
-        """Return, for each term, True if the term skips no interchangeable variable.
+        """For each term, return True if the term skips no interchangeable variable.
 
         For example, the term `x + z` skips the variable `y`, but the term `x + y` skips no variable.
 

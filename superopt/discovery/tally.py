@@ -69,7 +69,7 @@ class GraphTally:
         return found
 
     def _own(self, rows: Rows, kids: Ints) -> Ints:
-        """Return the number of operators that the root of each term counts as.
+        """Return the operator count of each term's root.
 
         A commutative operator with n operands counts as n - 1 operators. Any other operator counts as 1.
         """
@@ -80,8 +80,8 @@ class GraphTally:
         """Return the number of terms that are above the limit on operators if shared operators are counted repeatedly.
 
         If several arguments of a term share an operator, the operator is counted once for each of its occurrences. The matrix
-        `kids` contains the arguments of each term. The array `own` contains the result of `_own`: the number of operators that
-        the root of each term counts as.
+        `kids` contains the arguments of each term. The array `own` contains the result of `_own`, the operator count of each
+        term's root.
         """
         counts = own + np.where(kids >= 0, self._sizes()[kids], 0).sum(axis=1)
         return np.asarray((counts > self.most).sum())
@@ -111,12 +111,11 @@ class GraphTally:
         return self._counted
 
     def _ways(self, members: Ints, kids: Ints, operators: Ints) -> Ints:
-        """Return, for each term, the count of ways to choose one graph for each argument. The chosen graphs must have a given
-        total count of operators.
+        """For each term, return the count of ways to choose one graph for each argument.
 
-        The array `operators` contains the total count for each term. If this count is negative, the result is 0. The matrix
-        `kids` contains the classes of each term's arguments. In the matrix `members`, the entry in row c and column i is the
-        count of the graphs of class c that have i operators.
+        The chosen graphs must have a given total count of operators. The array `operators` contains the total count for each
+        term. If this count is negative, the result is 0. The matrix `kids` contains the classes of each term's arguments. In
+        the matrix `members`, the entry in row c and column i is the count of the graphs of class c that have i operators.
         """
         ways = np.zeros((len(kids), self.most + 1), dtype=np.int64)
         ways[:, 0] = 1

@@ -18,9 +18,10 @@ def foundations(universes: Sequence[Universe]) -> dict[str, tuple[str, ...]]:
 
     A universe is a vocabulary of operators and variables. Any two operators of a universe form a pair, and each operator forms
     a pair with itself. A pair is shared if an earlier universe contains the pair too. Earlier universes are chosen greedily,
-    until they together contain at least the fraction `DISCOVERY.covered_pair_share` of the universe's shared pairs. Each step
-    chooses the universe that adds the most shared pairs. Ties are broken in favour of the universe with more pairs in total.
-    All universes that a chosen universe needs are chosen too. The names are in the order of `universes`.
+    until the chosen universes together contain most of the universe's shared pairs. The required fraction is
+    `DISCOVERY.covered_pair_share`. Each step chooses the universe that adds the most shared pairs. Ties are broken in favour of
+    the universe with more pairs in total. All universes that a chosen universe needs are chosen too. The names are in the order
+    of `universes`.
     """
     found: dict[str, tuple[str, ...]] = {}
     meetings = {u.name: _meetings(u) for u in universes}

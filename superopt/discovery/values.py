@@ -33,8 +33,8 @@ class Digests:
         every: the digest of the values in all environments.
         positive: the digest of the values in the environments with positive inputs.
         total: whether a term is defined in every environment.
-        sure: False for a term that was evaluated only in the first environment, because no other term has the same value in
-            this environment.
+        sure: False for a term that was evaluated only in the first environment. No other term has the same value as this term
+            in the first environment.
     """
 
     defined: Flags
@@ -195,7 +195,7 @@ class ValueColumns:
         self._remember(self._summed(found, results))
 
     def digest_of(self, term: Term) -> int | None:
-        """Return the digest of the term's values on all random inputs, or None if the term is not defined on some input."""
+        """Return the digest of the term's values on all random inputs. Return None if the term is undefined on an input."""
         found = []
         for number in range(self.count):
             value = self._value(term, number, {})
@@ -224,8 +224,9 @@ class ValueColumns:
 
 
 def _repeated(values: Hashes, where: Flags) -> Flags:
-    """Return, for each value, True if an equal value occurs at a different position. Only values that the mask `where` selects
-    are compared. For all other values, the result is False.
+    """For each value, return True if an equal value occurs at a different position.
+
+    Only values that the mask `where` selects are compared. For all other values, the result is False.
     """
     _, inverse, counts = np.unique(values[where], return_inverse=True, return_counts=True)
     found = np.zeros(len(values), bool)

@@ -1,15 +1,15 @@
 """The selection of axiom instances for proofs with operators that are not defined everywhere, such as division.
 
-The sides of an `==` axiom are defined on the same inputs. The right side of a `=>` axiom is defined wherever its left side is.
-Congruence closure treats both kinds of axiom as equalities. This is sound on the inputs where both sides of a rule are defined,
-as long as every term of the axiom instances is also defined on these inputs. A term that divides (or takes a root, a power or a
-logarithm) is known to be defined in two cases:
+The sides of an `==` axiom are defined on the same inputs. The right side of a `=>` axiom is defined wherever the left side is
+defined. Congruence closure treats both kinds of axiom as equalities. Consider the inputs on which both sides of a rule are
+defined. Congruence closure is sound on these inputs if every term of the axiom instances is also defined on these inputs. A
+term that divides (or takes a root, a power or a logarithm) is known to be defined in two cases:
 
 - the rule contains the term, and the result of a side of the rule depends on every element of the term;
 - the term is on one side of an axiom instance whose other side is known to be defined. If the axiom is a `=>` axiom, the term
   must be on the right side.
 
-A separate check shows that the rule's right side is defined wherever its left side is.
+A separate check shows that the rule's right side is defined wherever its left side is defined.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ STRICT = frozenset(
 def undefined_somewhere(assumptions: Assumptions) -> bool:
     """Return whether the rule's right side may be undefined where its left side is defined.
 
-    False means that the right side is shown to be defined wherever the left side is.
+    False means that the right side is shown to be defined wherever the left side is defined.
     """
     given = (*assumptions.facts, *nonzero(denominators(*assumptions.left)))
     divisors = [[d for d in denominators(side) if not is_nonzero(given, d)] for side in assumptions.right]
@@ -63,7 +63,7 @@ def undefined_somewhere(assumptions: Assumptions) -> bool:
 
 
 def defined_instances(assumptions: Assumptions, grounds: Sequence[Ground]) -> list[Ground]:
-    """Return the axiom instances whose terms are shown to be defined wherever both sides of the rule are defined."""
+    """Return each axiom instance whose terms are shown to be defined wherever both sides of the rule are defined."""
     goals = (*assumptions.left, *assumptions.right)
     sides = [side for g in grounds for side in (g.left, g.right)]
     if not any(map(is_partial, subterms(*goals, *sides))) and not denominators(*sides):
@@ -138,7 +138,10 @@ _known: dict[object, tuple[bool, bool]] = {}
 
 
 def _facts_of(term: Term) -> tuple[bool, bool]:
-    """Return whether the term's operator is partial, and whether it is elementwise, at the term's attributes and ranks."""
+    """Return whether the term's operator is partial, and whether the operator is elementwise.
+
+    The answers are for the term's attributes and ranks.
+    """
     identity = term.op, term.attributes, tuple(a.rank for a in term.args)
     known = _known.get(identity)
     if known is None:

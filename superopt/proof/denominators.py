@@ -1,8 +1,8 @@
 """Denominators in attributes: a term with the attribute `1 / a` or `n // a` does not exist where `a` is zero.
 
-The right side of a rule may divide by an attribute variable only if the variable cannot be zero. The variable cannot be zero if
-a condition of the rule excludes zero, if the left side divides by the variable too, or if the left side is undefined where the
-variable is zero.
+The right side of a rule may divide by an attribute variable only if the variable cannot be zero. The variable cannot be zero in
+three cases: a condition of the rule excludes zero, the left side also divides by the variable, or the left side is undefined
+where the variable is zero.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def denominators(*roots: Term) -> tuple[Extent, ...]:
 
 
 def denominator_factors(extent: Extent) -> Iterator[Extent]:
-    """Yield the factors of a denominator, or of another extent, that can be zero.
+    """Yield the factors of an extent, such as a denominator, except factors that are never zero.
 
-    The extent is nonzero exactly where all yielded factors are nonzero. Reciprocals and extents of tensors are left out,
-    because they are never zero. A sum is yielded as one factor.
+    The extent is nonzero exactly where all yielded factors are nonzero. Reciprocals and extents of tensors are never zero. A
+    sum is yielded as one factor.
     """
     if not isinstance(extent, Size) or len(extent.terms) > 1:
         yield extent

@@ -1,9 +1,9 @@
-"""The check that the right side of a rule is defined wherever the left side is.
+"""The check that the right side of a rule is defined wherever the left side is defined.
 
 Divisions, roots, powers and logarithms are undefined for some values. An equation between values is proved only where both
-values are defined. A rule also needs a right side that is defined wherever its left side is. The right side is defined where
-certain values meet demands: a value must be nonzero, non-negative or positive. Each demand must follow from the structure of
-the value, or from the demands of the left side.
+values are defined. A rule also needs a right side that is defined wherever its left side is defined. The right side is defined
+where certain values meet demands: a value must be nonzero, non-negative or positive. Each demand must follow from the structure
+of the value, or from the demands of the left side.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ def implied_signs(facts: Guard, value: Sum, notation: Normal) -> tuple[tuple[Sum
 def is_undefined(facts: Guard, left: Sum, right: Sum, notation: Normal, divisors: Iterable[Extent] = ()) -> bool:
     """Return whether `right` may be undefined where `left` is defined.
 
-    False means that `right` is shown to be defined wherever `left` is. `divisors` contains the denominators that occur in
-    attributes of the right side. `facts` must state that the denominators in attributes of the left side are not zero.
+    False means that `right` is shown to be defined wherever `left` is defined. `divisors` contains the denominators that occur
+    in attributes of the right side. `facts` must state that the denominators in attributes of the left side are not zero.
     """
     open_ = [_divisor(d) for d in divisors if not is_nonzero(facts, d)]
     if not has_partial_function(right) and not open_:
@@ -111,8 +111,8 @@ def _common_factors(value: Sum) -> Iterator[Extent]:
 def domain_demands(facts: Guard, value: Sum, notation: Normal) -> list[DomainDemand]:
     """Return the conditions under which a value is defined, such as "not zero" for a divisor in the value.
 
-    Conditions that the structure of the value implies are left out. A condition on a product is split into conditions on its
-    factors, and a condition on a power becomes a condition on its base.
+    A condition is left out if the structure of the value implies the condition. A condition on a product is split into
+    conditions on the factors. A condition on a power becomes a condition on the base.
     """
     found: dict[object, DomainDemand] = {}
     for function, arguments, bound, guard, chosen in _partial_calls(value, (), (), ()):
@@ -214,7 +214,7 @@ def _partial_in(
 
 
 def _met(facts: Guard, demand: DomainDemand, signs: Signs) -> bool:
-    """Return whether `demand`, a condition on a value, follows from the structure of the value and from known signs."""
+    """Return whether the structure of a value and known signs imply `demand`, a condition on this value."""
     inside = (*facts, *demand.candidate.guard)
     sign = signs.of(inside, demand.value)
     match demand.kind:

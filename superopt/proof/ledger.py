@@ -1,4 +1,7 @@
-"""The implementation of `superopt prove`, which proves every axiom and replays or renews the proof of every stored rule."""
+"""The implementation of the command `superopt prove`.
+
+The command proves every axiom, and replays or renews the proof of every stored rule.
+"""
 
 from __future__ import annotations
 
@@ -160,7 +163,7 @@ def _together(stored: Iterable[Stored]) -> Iterator[tuple[Stored, ...]]:
 
 
 def _replayed(stored: Sequence[Stored], record: bool) -> list[Checked]:
-    """Check the stored proofs of one rule, or of a rule and its converse (the rule read from right to left)."""
+    """Check the stored proofs of `stored`, which is one rule, or a rule and its converse (the rule read from right to left)."""
     known = [(rule, entry.proof) for rule, entry in stored if entry is not None and ledger_objection(rule, entry) is None]
     if record:
         verdicts = [record_proof(rule, proof) for rule, proof in known]

@@ -26,7 +26,7 @@ def add_preconditions(rule: Rule) -> Rule | None:
     """Add all missing conditions to the rule and return the new rule.
 
     Wherever the new rule applies, the right side is well typed and has the left side's shape. Return the rule itself if no
-    condition is missing. Return None if the conditions contradict each other, if they exclude one of the rule's choices of
+    condition is missing. Return None if all conditions together are contradictory, if they exclude one of the rule's choices of
     ranks, or if too many conditions are missing.
     """
     for _ in range(PROOF.max_added_conditions):

@@ -8,7 +8,7 @@ skipped question counts as undecided, so skipping it cannot make a false rule pa
 Two rules are converses if each rule, read from right to left, is the other rule. A proof that the sides of a rule are equal
 also proves that the sides of the converse are equal. If two converses have the same proof, the proof is therefore checked only
 once. For the second rule, only one more check is needed: its right side must be well typed and defined wherever its left side
-is.
+is well typed and defined.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ def recheck_converses(known: tuple[Rule, Proved], converse: tuple[Rule, Proved])
 
     Each rule must be the other rule read from right to left. If the rules have the same proof and the same choices of ranks,
     the proof is checked only once, for the first rule. For the second rule, it is sufficient to check that its right side is
-    well typed and defined wherever its left side is. If one of these checks fails, each proof is checked separately.
+    well typed and defined wherever its left side is well typed and defined. If one of these checks fails, each proof is checked
+    separately.
     """
     (rule, proof), (other, its_proof) = known, converse
     if rule.choices == other.choices and _are_alike(proof, its_proof):
@@ -87,7 +88,7 @@ def _rechecked(rule: Rule, proof: Proved, *, both_ways: bool) -> Verdict:
 
 
 def _turned(rule: Rule, proof: Proved) -> Verdict:
-    """Return `Proved` if the rule follows from its converse, otherwise `Unknown`.
+    """Return `Proved` if the rule follows from its converse. Otherwise, return `Unknown`.
 
     The converse is the rule read from right to left. The converse must already be proved.
     """

@@ -2,9 +2,9 @@
 
 An instance is a choice of sizes and attributes at which the left side is well typed. Each value is a real number together with
 residues in prime fields (`superopt.algebra.exact`). Two values are compared by their residues. A false polynomial identity
-passes with a probability of at most the identity's degree divided by the modulus. Some values have no residue, such as the
-square root of a sum that is not a square, or the exponential of an exponential. These values are compared as real numbers, with
-the tolerance `PROOF.sample_tolerance_share`.
+passes with a probability of at most d / p, for an identity of degree d and the modulus p. Some values have no residue, such as
+the square root of a sum that is not a square, or the exponential of an exponential. These values are compared as real numbers,
+with the tolerance `PROOF.sample_tolerance_share`.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ def refutation_number_domain(*roots: Term) -> Fields:
 
 
 def refutation_inputs(equation: Equation, instance: Instance, seed: int) -> dict[str, Array]:
-    """Draw random values of all variables, on which both sides of the equation are compared in order to refute it.
+    """Draw random values of all variables.
 
-    The values are positive and negative numbers, some of which are small and occur repeatedly. If the equation contains
-    an operator that is defined only on positive numbers and the seed is even, all values are positive.
+    The caller compares both sides of the equation on these values, in order to refute the equation. The values are positive and
+    negative numbers, some of which are small and occur repeatedly. If the equation contains an operator that is defined only on
+    positive numbers and the seed is even, all values are positive.
     """
     roots = equation.left + equation.right
     rng = np.random.default_rng(seed)
@@ -76,8 +77,8 @@ def mismatch(equation: Equation, *, instances: int, seed: int) -> Counterexample
 def refute_rule(rule: Rule, seed: int, samples: int) -> Counterexample | None:
     """Compare the rule's sides on random instances. Return a counterexample, or None if the sides always agree.
 
-    The number of instances is about `samples`. The instances are spread over all choices of ranks. Choices of ranks at which
-    the conditions exclude all small sizes are left out.
+    The number of instances is about `samples`. The instances are spread over all choices of ranks. A choice of ranks is left
+    out if the conditions exclude all small sizes at these ranks.
     """
     for equation in rule.equations:
         try:
@@ -127,7 +128,7 @@ def mismatch_at(equation: Equation, instance: Instance, seed: int) -> Counterexa
 
 
 def _values(roots: tuple[Term, ...], arrays: Mapping[str, Array], instance: Instance, domain: Fields) -> list[Array] | None:
-    """Return the values of the terms, or None if the expression for an attribute divides by zero."""
+    """Return the values of the terms. Return None if the expression for an attribute divides by zero."""
     with np.errstate(all="ignore"):
         try:
             return [v[..., 0] for v in evaluate_terms(roots, arrays, instance.value(), domain)]

@@ -53,7 +53,7 @@ def _prove(rule: Rule, seed: int) -> Verdict:
 
 
 def objection_to(equation: Equation) -> str | None:
-    """Check that the right side is well typed wherever the left side is.
+    """Check that the right side is well typed wherever the left side is well typed.
 
     Return None if the check succeeds. Otherwise return the reason for the failure.
     """
@@ -64,7 +64,7 @@ def objection_to(equation: Equation) -> str | None:
 
 
 def _sampled(rule: Rule, why: str, seed: int) -> Verdict:
-    """Return `Refuted` if the sides differ at a random instance, otherwise `Unknown` with the reason `why`."""
+    """Return `Refuted` if the sides differ at a random instance. Otherwise, return `Unknown` with the reason `why`."""
     for equation in rule.equations:
         try:
             counterexample = mismatch(equation, instances=PROOF.sampled_instance_count, seed=seed)

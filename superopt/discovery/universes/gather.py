@@ -1,5 +1,6 @@
-"""The lookups family: rows of a table at positions that are known only at run time, and operations that can be applied to the
-table instead of the rows.
+"""The lookups family. Rows of a table are read at positions that are known only at run time.
+
+Some operations can be applied to the table instead of the rows.
 """
 
 from __future__ import annotations

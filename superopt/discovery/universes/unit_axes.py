@@ -19,7 +19,7 @@ def _lone(name: str, rows: Extent) -> Universe:
     """Return a universe (a vocabulary for enumeration) of operators on a matrix with a single column.
 
     The matrix has the shape (`rows`, 1). Functions such as sums and softmaxes are applied along its last axis, which has size
-    1. Along an axis of size 1, a function of this kind has a constant result or no effect.
+    1. Along an axis of size 1, each of these functions has a constant result or no effect.
     """
     return Universe(
         family="lone",

@@ -3,7 +3,7 @@ used.
 
 Read `axiomatic` first, then `saturate` and `replay`.
 
-    `axiomatic`: proves a rule at all of its ranks: searches for axiom instances, and then checks these instances.
+    `axiomatic`: proves a rule at all of its ranks. The module searches for axiom instances, and then checks these instances.
     `saturate`: equality saturation, which fills a congruence closure with instances of axioms.
     `closure`: the proof-producing congruence closure (e-graph), modulo associativity and commutativity.
     `ematch`: e-matching, which matches one side of an axiom against terms modulo the known equalities.

@@ -1,8 +1,9 @@
 """The axiomatic prover: proves a rule from the axioms, at every choice of the rule's ranks and for all sizes.
 
-Search and checking are separate. `saturate.derive` searches for ground instances of axioms that make the two sides of the rule
-equal, and returns the instances as texts. `replay.check_instances` does not trust the search. Instead, `check_instances` parses
-the texts again, proves the conditions of the instances, and shows with Z3 that the instances imply the rule.
+Search and checking are separate. `saturate.derive` searches for ground instances of axioms, until these instances imply that
+the two sides of the rule are equal. The function returns the instances as texts. `replay.check_instances` does not trust the
+search. Instead, `check_instances` parses the texts again, proves the conditions of the instances, and shows with Z3 that the
+instances imply the rule.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def prove_from_axioms(rule: Rule, limits: SaturationLimits = LIMITS) -> Verdict:
 
 
 def _prove_at(equation: Equation, known: list[str], limits: SaturationLimits) -> list[str] | str:
-    """Return the texts of axiom instances that prove the equation, or the reason why no proof was found.
+    """Return the texts of axiom instances that prove the equation. If no proof was found, return the reason.
 
     Return an empty list if the axiom instances in `known` already prove the equation.
     """

@@ -143,8 +143,9 @@ class Closure:
         return self._table.get(self.signature(term)) is term
 
     def lookup(self, term: Term) -> Term | None:
-        """Return the representative of the class that contains the term, or to which `add` would add the term.
+        """Return the representative of the term's class.
 
+        If the term is in no class, `add` would add the term to a class, and the representative of this class is returned.
         Return None if `add` would make a new class for the term.
         """
         if term in self._parent:
@@ -219,7 +220,7 @@ class Closure:
     def matched(self, some: Sequence[Term], others: Sequence[Term]) -> Pairs:
         """Pair each term of `some` with an equal term of `others`. No term of `others` is used twice.
 
-        The two sequences must have equal terms, in any order.
+        The two sequences must contain equal terms, in any order.
         """
         left = list(others)
         pairs: list[tuple[Term, Term]] = []
@@ -234,9 +235,10 @@ class Closure:
         yield from (reason for _, reason in self._edges.values())
 
     def explain(self, goals: Pairs) -> tuple[list[Given], list[Regrouping]]:
-        """Return the asserted equations and the regroupings of sums and products that imply every goal by congruence.
+        """Return the asserted equations and the regroupings that together imply every goal by congruence.
 
-        Each goal is a pair of terms, which must already be in the same class.
+        A regrouping changes the grouping and order of a sum or product. Each goal is a pair of terms. The two terms must
+        already be in the same class.
         """
         given: dict[Given, None] = {}
         regrouped: dict[Regrouping, None] = {}
@@ -274,7 +276,10 @@ class Closure:
         return [*above, *((there, here, reason) for here, there, reason in reversed(below))]
 
     def _halves(self, one: Term, other: Term) -> tuple[list[tuple[Term, Term, Reason]], list[tuple[Term, Term, Reason]]]:
-        """Return two lists of edges in the proof forest: from each term to the lowest common ancestor of both terms."""
+        """Return two lists of edges in the proof forest.
+
+        Each list leads from one of the terms to the lowest common ancestor.
+        """
         above = {one: None}
         walk = one
         while walk in self._edges:

@@ -116,7 +116,10 @@ def _tensors(rule: Rule, given: Mapping[str, str], assumptions: Assumptions) -> 
 
 
 def _ranks(rule: Rule, given: Mapping[str, str], tensors: Mapping[str, Term]) -> tuple[tuple[str, int], ...]:
-    """Return pairs (name in the axiom's `for` clause, rank, axis or tuple length at which the axiom is used)."""
+    """Return a pair for each name in the axiom's `for` clause.
+
+    The pair contains the name, and the rank, axis or tuple length at which the axiom is used.
+    """
     chosen: list[tuple[str, int]] = []
     for name, options in rule.statement.ranks:
         if name in tensors:
@@ -130,7 +133,7 @@ def _ranks(rule: Rule, given: Mapping[str, str], tensors: Mapping[str, Term]) ->
 
 @functools.lru_cache(maxsize=PROOF.ground_argument_cache_count)
 def _read_at(axiom: str, ranks: tuple[tuple[str, int], ...]) -> Equation | None:
-    """Return the axiom at one choice of ranks, or None if the axiom excludes this choice or is ill typed at this choice."""
+    """Return the axiom at one choice of ranks. Return None if the axiom excludes this choice or is ill typed at this choice."""
     statement = axioms()[axiom].statement
     if [name for name, _ in ranks] != [name for name, _ in statement.ranks]:
         return None

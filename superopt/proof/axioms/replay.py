@@ -36,8 +36,8 @@ TENSOR = z3.DeclareSort("Tensor")
 def replay_proof(rule: Rule, instances: Sequence[str]) -> Verdict:
     """Check that the axiom instances prove the rule at all of its ranks and axes.
 
-    Return `Unknown` if the instances do not prove the rule, or if there is an instance whose conditions hold at none of the
-    checked ranks and axes.
+    Return `Unknown` if the instances do not prove the rule. Also return `Unknown` if the conditions of an instance hold at none
+    of the checked ranks and axes.
     """
     found = shorten_proof(rule, instances)
     if isinstance(found, Proved) and len(found.instances) < len(instances):
@@ -109,7 +109,7 @@ def goals_of(assumptions: Assumptions) -> tuple[tuple[Term, Term], ...]:
 def minimal_instances(assumptions: Assumptions, grounds: Sequence[Ground]) -> list[Ground]:
     """Return a minimal subset of the axiom instances that implies the equation.
 
-    The function tries to remove each instance, from the last instance to the first.
+    The function tries to remove each instance, from the last instance to the first instance.
     """
     kept = list(grounds)
     if len(kept) == 1 and all(len(t.args) <= 2 for t in _sums((*assumptions.left, *assumptions.right))):
@@ -149,7 +149,7 @@ def _divided(known: Iterable[Cond], claim: Cond) -> bool:
 
 
 def is_sound(ground: Ground, assumptions: Assumptions) -> bool:
-    """Return whether both sides of the axiom instance are well typed and have the same shape wherever the rule applies."""
+    """Return whether both sides of the axiom instance are well typed and have equal shapes wherever the rule applies."""
     terms = (ground.left, ground.right)
     return all(map(assumptions.typed, terms)) and assumptions.alike(*terms)
 

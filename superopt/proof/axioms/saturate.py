@@ -92,7 +92,7 @@ def with_defining_operators(operators: frozenset[str]) -> frozenset[str]:
 
 
 def derive(assumptions: Assumptions, limits: SaturationLimits) -> list[str] | None:
-    """Return the texts of axiom instances that imply the equation, or None if the search fails.
+    """Return the texts of axiom instances that imply the equation. Return None if the search fails.
 
     `assumptions` contains the two sides of the equation and the conditions on its sizes.
     """
@@ -262,8 +262,8 @@ class Saturation:
     def _without(self, node: Term, part: Term) -> list[Term] | None:
         """Return the operands of `node` that remain after the operands of `part` are removed.
 
-        For each operand of `part`, one operand of `node` is removed that is known to equal the operand of `part`. Return None
-        if some operand of `part` equals none of the remaining operands of `node`.
+        For each operand of `part`, one operand of `node` is removed. The removed operand is known to equal the operand of
+        `part`. Return None if some operand of `part` equals none of the remaining operands of `node`.
         """
         left = list(node.args)
         for operand in part.args:

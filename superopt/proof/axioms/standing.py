@@ -17,7 +17,7 @@ from superopt.rules.verdict import Proved, Refuted, Unknown, Verdict
 
 @functools.cache
 def axiom_verdict(axiom: str) -> Verdict:
-    """Return the verdict on an axiom (or regrouping law), given by its full name, such as `matmul.associativity`."""
+    """Return the verdict on an axiom or a regrouping law. `axiom` is the full name, such as `matmul.associativity`."""
     entry = axiom_ledger().get(axiom)
     if entry is None:
         return prove_axiom(axiom_laws()[axiom])
@@ -28,7 +28,7 @@ def axiom_verdict(axiom: str) -> Verdict:
 
 @functools.cache
 def axiom_ledger() -> Mapping[str, LedgerEntry]:
-    """Return the stored verdicts on axioms, by the axiom's name. The ledger file is read only once."""
+    """Return a mapping from the names of axioms to the stored verdicts. The ledger file is read only once."""
     return load_axioms()
 
 

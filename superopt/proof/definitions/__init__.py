@@ -4,10 +4,10 @@ Read `index` first, then `normal`, `sums` and `arithmetic`.
 
 The proof:
 
-    `index`: the entry point: proves or refutes an axiom or equation at all ranks.
+    `index`: the entry point, which proves or refutes an axiom or equation at all ranks.
     `compare`: decides whether two symbolic tensors are equal at one position that stands for all positions.
     `batching`: proves an equation with a batch axis from the equation without the axis (vmap).
-    `assumptions`: the conditions that a rule may assume about its sizes, with equalities solved for single sizes.
+    `assumptions`: the conditions that a rule may assume about its sizes. Equalities are solved for single sizes.
 
 Normal forms:
 

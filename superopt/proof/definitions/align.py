@@ -107,7 +107,7 @@ def _completed(
 
 
 def pairings(source: Sequence[Factor], target: Sequence[Factor]) -> Iterator[list[Pair]]:
-    """Yield lists of index pairs, one list for each way to pair the parts of `source` with the parts of `target`.
+    """Yield a list of index pairs for each way to pair the parts of `source` with the parts of `target`.
 
     The pairs of a list are candidates for equal indices: if the two indices of each pair are equal, the factors may be equal.
     """
@@ -204,7 +204,10 @@ def first_from(extent: Extent, unknown: Atom) -> Extent | None:
 
 
 def linear_in_bound_index(extent: Extent, unknown: Atom) -> tuple[Extent, Extent] | None:
-    """Return the coefficient of `unknown` and the sum of the other terms, or None if the extent is not linear in `unknown`."""
+    """Return the coefficient of `unknown` and the sum of the other terms.
+
+    Return None if the extent is not linear in `unknown`.
+    """
     slope: Extent = 0
     rest: Extent = 0
     for monomial, coefficient in extent.terms if isinstance(extent, Size) else ():
@@ -224,7 +227,7 @@ def linear_in_bound_index(extent: Extent, unknown: Atom) -> tuple[Extent, Extent
 
 
 def floor_quotients(extents: Iterable[Extent]) -> Iterator[Floor]:
-    """Yield every floor quotient in extents, such as the indices and guards of a summand.
+    """Yield every floor quotient in the extents. Examples of extents are the indices of a summand.
 
     A quotient comes before the quotients inside it.
     """
@@ -233,7 +236,7 @@ def floor_quotients(extents: Iterable[Extent]) -> Iterator[Floor]:
 
 
 def flatten_quotients(facts: Guard, extent: Extent) -> Extent:
-    """Return the extent with `a // b // c` written as `a // (b * c)` where the facts are shown to imply `c >= 1`."""
+    """In the extent, write `a // b // c` as `a // (b * c)` if the facts are shown to imply `c >= 1`. Return the new extent."""
     for quotient in floor_quotients([extent]):
         match quotient.numerator:
             case Size(terms=(((Floor() as inner,), 1),)) if is_valid(facts, at_least(quotient.denominator, 1)):
@@ -256,7 +259,7 @@ def splittable_index(numerator: Extent, allowed: Callable[[Atom], bool]) -> Sym 
     """Return an index that can be written in terms of the quotient and the remainder of a division of `numerator`.
 
     The index is a term of the numerator with coefficient 1, and occurs nowhere else in the numerator. Only indices for which
-    `allowed` returns True are considered. Return None if there is no index of this kind.
+    `allowed` returns True are considered. Return None if no index has these properties.
     """
     if not isinstance(numerator, Size):
         return None

@@ -3,10 +3,10 @@
 A question asks whether a condition follows from other conditions. Extents of variables are at least 1. Attribute variables are
 integers unless they are marked as real, and indices are integers. A quotient is unconstrained unless its denominator is at
 least 1. A product of unknowns is first treated as a new unknown. Only simple bounds of this new unknown are used, such as
-`a * b >= b` for `a >= 1` and `b >= 0`. Most questions are then linear. Questions that linear arithmetic cannot decide go to
-Z3's nonlinear arithmetic. Z3's work is limited by a count of steps, not by time, so that a verdict does not depend on the
-machine. The earlier questions to a solver can change the solver's next answer. Each verdict is therefore computed with a fresh
-solver.
+`a * b >= b` for `a >= 1` and `b >= 0`. Most questions are then linear. If linear arithmetic cannot decide a question, Z3's
+nonlinear arithmetic is used. The limit on Z3's work is a count of steps and not a time, so that a verdict does not depend on
+the machine. The earlier questions to a solver can change the solver's next answer. Each verdict is therefore computed with a
+fresh solver.
 
 Most questions that arise in a proof remain undecided. Undecided questions take the longest and support no proof. A ledger can
 therefore list the digests of undecided questions, and later checks skip these questions. A skipped question counts as
@@ -89,7 +89,7 @@ class SolverEffort(IntEnum):
 def isolated_solver() -> Iterator[None]:
     """Run a block with a fresh solver and no cached answers, so that verdicts do not depend on earlier questions.
 
-    A question that the enclosing block skips is also skipped in this block.
+    This block also skips all questions that the enclosing block skips.
     """
     outside = _sessions[-1]
     _sessions.append(_Session(outside.passed_over, outside.unsettled))
@@ -136,7 +136,7 @@ def is_contradictory(assumptions: Iterable[Cond], effort: SolverEffort = SolverE
 
 
 def _stronger(assumptions: Sequence[Cond], claim: Cond) -> bool:
-    """Return whether a claim `left >= 0` is shown to follow from the assumptions without a solver.
+    """Return whether the assumptions are shown, without a solver, to imply a claim `left >= 0`.
 
     The claim is shown in two cases. In the first case, an assumption has the same terms and an equal or smaller constant term.
     In the second case, the claim is true because extents of variables are at least 1. An example is `2 * x.shape[-1] - 1 >= 0`.
@@ -210,10 +210,10 @@ def _linear() -> _Linear:
 
 
 class _Linear:
-    """A solver that is used for many questions, so that clauses learned for one question help with later questions.
+    """A solver that is used for many questions.
 
-    Each condition is asserted only once, as an implication from a Boolean literal. A question assumes the literals of its
-    conditions.
+    The solver learns clauses from a question, and these clauses help with later questions. Each condition is asserted only
+    once, as an implication from a Boolean literal. A question assumes the literals of its conditions.
     """
 
     def __init__(self) -> None:

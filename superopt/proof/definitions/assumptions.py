@@ -93,7 +93,7 @@ class Assumptions:
         self.right = tuple(instantiate(t, self.binding, cache) for t in equation.right)
 
     def value(self, atom: Atom) -> Extent | None:
-        """Return the solution if an equality was solved for the atom (a size or a quotient), otherwise None.
+        """Return the solution if an equality was solved for the atom (a size or a quotient). Otherwise, return None.
 
         The method serves as the argument of `substitute`. A quotient in `_opaque` is returned unchanged, so that no size inside
         the quotient is replaced.
@@ -233,7 +233,7 @@ def _lower_bounds(facts: Iterable[Cond]) -> dict[Atom, int]:
 class _Solution:
     """The solution `atom = value` of the equality `condition`.
 
-    `whole` contains quotients in `value` that later substitutions must leave unchanged, including the sizes inside them.
+    `whole` contains some quotients in `value`. Later substitutions must not change these quotients or the sizes inside them.
     """
 
     condition: Cond
@@ -243,7 +243,10 @@ class _Solution:
 
 
 def _solution(condition: Cond, lowest: Mapping[Atom, int], wanted: tuple[type, ...]) -> _Solution | None:
-    """Divide an equality by its positive factors, solve it for one atom, and return the solution, or None if there is none."""
+    """Divide an equality by its positive factors, solve the equality for one atom, and return the solution.
+
+    Return None if no solution is found.
+    """
     if not isinstance(condition, Compare) or condition.relation != "==":
         return None
     left = _without_factors(condition.left, lowest)
@@ -278,7 +281,7 @@ def _unit(extent: Size, lowest: Mapping[Atom, int]) -> Size | None:
 def _divisor(extent: Size) -> Size | None:
     """Return an extent `d - v` that is zero exactly where the extent `n // d - q` is zero.
 
-    The numbers n, q and v are integers. Return None if there is no such v, or if the extent has another form.
+    The numbers n, q and v are integers. Return None if v does not exist, or if the extent has another form.
     """
     monomial, quotient = _product(extent)
     if len(monomial) != 1 or quotient < 1 or not isinstance(monomial[0], Floor):
@@ -324,7 +327,7 @@ def _alone(extent: Extent, wanted: tuple[type, ...]) -> list[tuple[Atom, int]]:
     """Return the atoms that are terms of the extent by themselves, each paired with its sign.
 
     The sign of an atom a is 1 if a is a term, and -1 if -a is a term. Only atoms of the types in `wanted` are returned. Extents
-    of variables come before attribute variables. Names are in reverse alphabetical order.
+    of variables come before attribute variables. Within each of these two groups, the atoms are in reverse alphabetical order.
     """
     terms = extent.terms if isinstance(extent, Size) else ()
     single = [(m[0], int(c)) for m, c in terms if len(m) == 1 and c in (1, -1) and isinstance(m[0], wanted)]

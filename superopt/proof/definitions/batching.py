@@ -1,14 +1,14 @@
 """Proofs that a rule with an additional batch axis follows from the same rule without the axis.
 
-For example, let x and y have rank 3, and let w have rank 2. Each slice of `x @ w + y @ w` along the first axis of x and y is
-the same expression with x and y of rank 2. JAX's vmap adds an axis in the same way. The equation with the batch axis is called
-the larger equation, and the equation without it the smaller equation. The larger equation follows from the smaller equation if
-three claims are shown for all sizes:
+For example, let x and y have rank 3, and let w have rank 2. Each slice of `x @ w + y @ w` along the first axis of x and y also
+has the form `x @ w + y @ w`, with x and y of rank 2. JAX's vmap adds an axis in the same way. The equation with the batch axis
+is called the larger equation. The equation without the batch axis is called the smaller equation. The larger equation follows
+from the smaller equation if three claims are shown for all sizes:
 
 - The assumptions of the smaller equation follow from the assumptions of the larger equation.
 - Each term of the larger equation corresponds to a term of the smaller equation. If the larger term has the batch axis, each of
-  its slices along this axis equals the smaller term. This is shown at one symbolic position, where the definition of the
-  operator gives the same expression for an element of the slice and for an element of the smaller term.
+  its slices along this axis equals the smaller term. This is shown at one symbolic position. At this position, the operator's
+  definition gives the same expression for the slice and for the smaller term.
 - Each typing condition of the larger equation's right side is also an assumption of the larger equation or a typing condition
   of the smaller equation's right side.
 
@@ -58,7 +58,7 @@ Places: TypeAlias = "dict[tuple[Term, Term], int | None]"
 
 
 def representatives(equations: Iterable[Equation]) -> list[Equation]:
-    """Return a subset of the equations that implies all of them. Equations of low rank come first.
+    """Return a subset of the equations. The subset implies all of the equations. Equations of low rank come first.
 
     An equation is left out if it follows from an equation with one axis fewer. If the returned equations hold and have
     well-typed right sides, all equations hold and have well-typed right sides.
@@ -73,7 +73,10 @@ def representatives(equations: Iterable[Equation]) -> list[Equation]:
 
 
 def _axes(equation: Equation) -> tuple[int, int]:
-    """Return a sort key: the sum of the ranks of the equation's variables, and the sum of its axes counted from the end."""
+    """Return a sort key: the sum of the ranks of the equation's variables, and the sum of the equation's axes.
+
+    Axes are counted from the end.
+    """
     return sum(n for _, n in equation.ranks if n > 0), sum(-n for _, n in equation.ranks if n < 0)
 
 
@@ -159,7 +162,7 @@ class _Batched:
     # ------------------------------------------------------------ sizes
 
     def _small(self, extent: Extent) -> Extent:
-        """Return an extent of the smaller equation, expressed in the sizes of the larger equation."""
+        """Express an extent of the smaller equation in the sizes of the larger equation, and return the result."""
         known = self._small_extents.get(extent) if isinstance(extent, Size) else extent
         if known is None:
             known = self._small_extents[extent] = self._equal.extent(substitute(extent, self._moved.get))
@@ -217,7 +220,7 @@ class _Batched:
 
 
 def _moved(smaller: Equation, grown: Mapping[str, int], tensors: Collection[str]) -> Iterator[tuple[Atom, Extent]]:
-    """Yield the pair (name in the smaller equation, name in the larger equation) of each size that has two different names.
+    """Yield a pair (name in the smaller equation, name in the larger equation) for each size that has two different names.
 
     Axes are counted from the end, so the extents of axes before the batch axis have different names. The entries of a tuple
     attribute are counted from the front, so the entries after the batch axis have different names.
@@ -297,7 +300,7 @@ def _plain(condition: Cond) -> Cond:
 def claim_without_factors(condition: Cond, positive: Collection[Atom] = ()) -> Cond:
     """Divide a claim (an equality or a disequality) by its positive common factors, and make its first coefficient positive.
 
-    Extents of variables are positive, and so are the atoms in `positive`.
+    Extents of variables and the atoms in `positive` are positive.
     """
     if not isinstance(condition, Compare) or condition.relation == ">=":
         return condition
@@ -358,8 +361,8 @@ def _acts_slicewise(small: _Node, large: _Node, places: tuple[int, ...], place: 
     """Return whether the larger node can be computed slice by slice with the smaller node.
 
     If the smaller node is applied to slices of the operands, it must give a slice of the larger node's result. The arguments
-    are those of `_slicewise`. Sizes are renamed first. Two calls whose nodes differ only in names of sizes therefore share a
-    cached result.
+    are those of `_slicewise`. Sizes are renamed first. The result is cached. If the nodes of two calls differ only in names of
+    sizes, the calls therefore share the cached result.
     """
     return _slicewise(*_renamed(small, large), places, place, rank)
 

@@ -296,11 +296,11 @@ class Cancellation:
         return False
 
     def _witnesses(self, candidate: GuardedValue, other: GuardedValue) -> Iterator[Reindexing]:
-        """Yield values for the bound indices of the operand `other` at which `other` can equal the operand `candidate`.
+        """Yield choices of values for the bound indices of the operand `other`.
 
-        Both are operands of maxima. If `other` uses a bound index to select a tensor element, the value of this index is chosen
-        so that both operands read the same element. The remaining bound indices get the least values that the guard of `other`
-        allows.
+        With these values, `other` can equal `candidate`. Both are operands of maxima. If `other` uses a bound index to select a
+        tensor element, the value of this index is chosen so that both operands read the same element. The remaining bound
+        indices get the least values that the guard of `other` allows.
         """
         inner = {k for s in (*candidate.value, *other.value) for k in bound_in(s)}
         readings: list[Reindexing] = [{}]

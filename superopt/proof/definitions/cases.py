@@ -1,4 +1,4 @@
-"""Case splits by which of two values is larger, or by the sign of a step function's argument."""
+"""Case splits. The cases differ in which of two values is larger, or in the sign of a step function's argument."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SignCase:
 
     Attributes:
         told: Pairs of a value and its sign in this case.
-        replaced: A tensor element whose value is known in this case, or None.
+        replaced: A tensor element whose value is known in this case. None if there is no such element.
         by: The value of the tensor element `replaced`, as a sum. The sum is empty if `replaced` is None, or if the value of
             `replaced` is zero.
     """

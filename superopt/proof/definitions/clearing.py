@@ -1,8 +1,7 @@
 """Clearing of denominators: a sum is zero if it is zero after multiplication by a nonzero denominator.
 
-A denominator is cleared only if it is known to be nonzero wherever the guard of at least one summand holds. A denominator is
-not known to be nonzero there if the sum contains a step function, or if a summand with the denominator has a guard that another
-summand lacks.
+A denominator is cleared only if it is known to be nonzero wherever the guard of at least one summand holds. This is not known
+in two cases: the sum contains a step function, or a summand with the denominator has a guard that another summand lacks.
 """
 
 from __future__ import annotations
@@ -50,8 +49,8 @@ def clear_denominator(value: Sum, notation: Normal) -> Sum | None:
 def _everywhere(value: Sum, key: Key) -> bool:
     """Return whether the base with the key `key` is known to be nonzero wherever the guard of at least one summand holds.
 
-    The result is True if each guard condition of a summand that divides by the base is also a guard condition of every other
-    summand. Conditions on bound indices are ignored.
+    Consider the guard conditions of all summands that divide by the base, except conditions on bound indices. The result is
+    True if the guard of every summand contains all of these conditions.
     """
     dividing = [s for s in value if _exponent(s, key) < 0]
     conditions = {c for s in dividing for c in s.guard if not any(mentions_index(c, k) for k in s.bound)}

@@ -40,8 +40,9 @@ class TensorComparison:
     ) -> str | None:
         """Return None if the tensors are shown to be equal in shape and elements. Otherwise return the reason for failure.
 
-        The right tensor must be defined wherever the left tensor is. With `both_ways`, the left tensor must also be defined
-        wherever the right tensor is. `divisors` contains, for each side, the denominators that occur in the side's attributes.
+        The right tensor must be defined wherever the left tensor is defined. With `both_ways`, the left tensor must also be
+        defined wherever the right tensor is defined. `divisors` contains, for each side, the denominators that occur in the
+        side's attributes.
         """
         for axis, (here, there) in enumerate(zip(left.shape, right.shape, strict=True)):
             if not is_valid(self.facts, same(flatten_quotients(self.facts, here), flatten_quotients(self.facts, there))):

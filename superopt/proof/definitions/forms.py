@@ -41,7 +41,7 @@ def canonical_power_exponent(exponent: Extent) -> Extent:
 
 
 def canonical_rational_power(number: Extent, exponent: Extent) -> Extent | None:
-    """Return `number ** exponent` if the exponent is a half-integer and the result is rational, otherwise None."""
+    """Return `number ** exponent` if the exponent is a half-integer and the result is rational. Otherwise, return None."""
     if not isinstance(number, int | Fraction) or not isinstance(exponent, Fraction) or exponent.denominator != 2 or number <= 0:
         return None
     value = Fraction(number)
@@ -52,7 +52,7 @@ def canonical_rational_power(number: Extent, exponent: Extent) -> Extent | None:
 
 
 def one_plus_exp_argument(value: Sum) -> Sum | None:
-    """Return v if the sum is 1 + exp(v), or None."""
+    """Return v if the sum is 1 + exp(v). Otherwise, return None."""
     if len(value) != 2:
         return None
     first, second = value
@@ -64,7 +64,7 @@ def one_plus_exp_argument(value: Sum) -> Sum | None:
 
 
 def negated_abs_argument(value: Sum) -> Sum | None:
-    """Return v if the sum is -|v|, or None."""
+    """Return v if the sum is -|v|. Otherwise, return None."""
     match value:
         case (Summand(number, (), (), (Largest((GuardedValue((), (), a), GuardedValue((), (), b))),)),) if not collect_summands(
             a + b

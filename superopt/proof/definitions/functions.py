@@ -3,8 +3,8 @@
 The canonical form has the function's value wherever the function is defined. The canonical form may also be defined where the
 function is undefined. For example, the canonical form of `x * (1 / x)` is 1. `superopt.proof.domains` therefore checks
 separately where the sides of a rule are defined. Roots and reciprocals are written as powers. Factors are moved out of a
-power's base where possible. If the base is a sum of exponentials whose exponents share terms, an exponential of the shared
-terms is moved out too.
+power's base where possible. A base can be a sum of exponentials whose exponents share terms. An exponential of the shared terms
+is then moved out of this base.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def prove_axiom(rule: Rule, *, seed: int = 0) -> Verdict:
     """Prove or refute a rule or axiom at all choices of its ranks, from the definitions of its operators.
 
     If the proof fails at a choice of ranks, the verdict at this choice is returned. The sides of an `==` rule must be defined
-    on the same inputs. The right side of a `=>` rule must be defined wherever the left side is.
+    on the same inputs. The right side of a `=>` rule must be defined wherever the left side is defined.
     """
     both_ways = rule.statement.arrow == "=="
     found: list[Verdict] = []
@@ -75,9 +75,9 @@ def prove_axiom(rule: Rule, *, seed: int = 0) -> Verdict:
 def reprove_equations(equations: Iterable[Equation], bounded: Sequence[str] = (), *, both_ways: bool = False) -> Verdict:
     """Prove the equations again from the definitions. Return `Proved` or `Unknown`.
 
-    The proof covers all sizes within the limits in `bounded`, such as `g in 1, 2, 3, 4`. The limits are those of the stored
-    proof. With `both_ways`, the left side must also be defined wherever the right side is. The function does not search for a
-    counterexample.
+    The proof covers all sizes within the limits in `bounded`, such as `g in 1, 2, 3, 4`. `bounded` contains the limits of the
+    stored proof. With `both_ways`, the left side must also be defined wherever the right side is defined. The function does not
+    search for a counterexample.
     """
     started = time.perf_counter()
     for equation in equations:
@@ -98,7 +98,7 @@ def prove_equation(equation: Equation, *, seed: int = 0, both_ways: bool = False
     Both sides are assumed to be well typed, and the equation's condition `where` is assumed to hold.
 
     `Proved` means that the right side is defined, and equals the left side, wherever the left side is defined. With
-    `both_ways`, the left side is also defined wherever the right side is.
+    `both_ways`, the left side is also defined wherever the right side is defined.
     """
     started = time.perf_counter()
 
@@ -126,7 +126,7 @@ def prove_equation(equation: Equation, *, seed: int = 0, both_ways: bool = False
 
 
 def _limit(atom: Atom) -> str:
-    """Return the text that states the values of `atom` to which a proof is limited, such as `g in 1, 2, 3, 4`."""
+    """Return a text such as `g in 1, 2, 3, 4`. The text states the values of `atom` to which a proof is limited."""
     return f"{atom} in {', '.join(map(str, VALUES))}"
 
 
@@ -138,7 +138,10 @@ def _unknowns(equation: Equation) -> list[Atom]:
 
 
 def _restrictions(attempt: Attempt) -> Iterator[tuple[Atom, ...]]:
-    """Yield sets of unknowns that are fixed at small values after a failed attempt: group counts, divisors and dividends."""
+    """After a failed attempt, yield sets of unknowns to fix at small values.
+
+    The unknowns are group counts, divisors and dividends.
+    """
     groups = tuple(attempt.groups())
     divisors, dividends = attempt.divided()
     for chosen in dict.fromkeys((groups, divisors, groups + divisors, dividends)):
@@ -147,7 +150,7 @@ def _restrictions(attempt: Attempt) -> Iterator[tuple[Atom, ...]]:
 
 
 class Attempt:
-    """An attempt to prove an equation, with fixed values of some unknowns. `reason` says why the attempt failed."""
+    """An attempt to prove an equation. Some unknowns have fixed values. `reason` says why the attempt failed."""
 
     def __init__(self, equation: Equation, values: Mapping[Atom, int], *, both_ways: bool = False) -> None:
         self.equation = equation
@@ -230,7 +233,7 @@ def _made(atom: Atom) -> bool:
 
 
 def _with_positive_quotients(facts: Guard) -> Guard:
-    """Add the fact `q >= 1` for each quotient q that the facts imply to be at least 1. Return all facts.
+    """For each quotient q, add the fact `q >= 1` if the facts imply this fact. Return all facts.
 
     A quotient q is an unknown that was introduced to write a condition `f % g == 0` as `f = g * q`.
     """

@@ -73,8 +73,9 @@ def _plain(candidate: GuardedValue) -> bool:
 
 
 def _unbound(facts: Guard, candidate: GuardedValue) -> GuardedValue:
-    """Remove the guard and the bound indices of a maximum's operand if its value does not depend on these indices. This is done
-    only if the guard is shown to hold where all bound indices are 0.
+    """Remove the guard and the bound indices of a maximum's operand if the operand's value does not depend on these indices.
+
+    This is done only if the guard is shown to hold where all bound indices are 0.
     """
     if not candidate.bound or set(candidate.bound) & {a for s in candidate.value for e in extents_in(s) for a in atoms(e)}:
         return candidate
@@ -124,9 +125,9 @@ def _not_negative(facts: Guard, summand: Summand, notation: Normal) -> bool:
 
 
 def _undominated(facts: Guard, candidates: list[GuardedValue], notation: Normal) -> list[GuardedValue]:
-    """Remove the operands of a maximum that are shown never to exceed another operand.
+    """Remove an operand of a maximum if the operand is shown never to exceed another operand.
 
-    Only an operand without a guard and without bound indices can be the other operand.
+    The other operand must have no guard and no bound indices.
     """
     plain = [c for c in candidates if not c.bound and not c.guard]
     if len(plain) > PROOF.max_compared_candidates:
@@ -227,7 +228,10 @@ def _head(factor: Factor) -> tuple[object, ...]:
 
 
 def _rises(facts: Guard, candidates: Sequence[GuardedValue], notation: Normal) -> bool | None:
-    """Return whether the outermost function of all operands is increasing (True) or decreasing (False), or None if unknown."""
+    """Return True if the outermost function of all operands is increasing, and False if the function is decreasing.
+
+    Return None if neither is known.
+    """
     match candidates[0].value[0].factors[0]:
         case Call(function, (_,)) if function in INCREASING:
             return True

@@ -86,7 +86,7 @@ def _partial(factor: Factor) -> bool:
 def combine(a: Tree, b: Tree, leaf: Callable[[Sum, Sum], Sum], known: Guard = ()) -> Tree:
     """Combine two decision trees. The result has the leaf `leaf(x, y)` where the trees have the leaves x and y.
 
-    Conditions in `known`, and conditions decided on the path from the root, are not tested again.
+    A condition is not tested again if it is in `known` or was decided on the path from the root.
     """
     if isinstance(a, Choice):
         return _branch(a, lambda part, path: combine(part, b, leaf, path), known)
@@ -186,8 +186,8 @@ class Normal:
     def product(self, a: Sum, b: Sum) -> Sum:
         """Expand the product of two sums. Indices that both sums bind are renamed in the second sum.
 
-        Zero times a function that is not defined everywhere stays as a summand with coefficient 0, because the product is
-        undefined wherever the function is.
+        If a function is not defined everywhere, zero times the function stays as a summand with coefficient 0. The product is
+        undefined wherever the function is undefined.
         """
         if not a or not b:
             return tuple(replace(s, coefficient=0) for s in a or b if has_partial_function((s,)))
@@ -298,7 +298,7 @@ def _exact(extent: Extent) -> Extent:
 def _called(function: str, trees: Sequence[Tree], sums: tuple[Sum, ...], known: Guard = ()) -> Tree:
     """Apply the function to decision trees. The result has a leaf for every combination of the trees' leaves.
 
-    Conditions in `known`, and conditions decided on the path from the root, are not tested again. `sums` contains the leaves
+    A condition is not tested again if it is in `known` or was decided on the path from the root. `sums` contains the leaves
     that are already chosen for the first arguments.
     """
     if not trees:

@@ -21,8 +21,8 @@ def consequences(conditions: Sequence[Cond]) -> list[Cond]:
     """Return consequences of the conditions that linear arithmetic alone does not find.
 
     The result contains products of two conditions, conditions multiplied by positive extents, and conditions divided by
-    positive unknowns. A multiplied condition is used only if its products of unknowns occur in `conditions`. There is one
-    exception: if a condition is multiplied by extents, the result may contain other products of extents.
+    positive unknowns. A multiplied condition is used only if its products of unknowns occur in `conditions`. However, if a
+    condition is multiplied by extents, the result may contain further products of extents.
     """
     plain = [c for c in (*conditions, *_roundings(conditions)) if isinstance(c, Compare) and c.relation != "!="]
     spoken = {m for c in plain for m, _ in c.left.terms if len(m) > 1}
@@ -173,7 +173,7 @@ def _products(extent: Size) -> set[Monomial]:
 
 
 def _without(product: Monomial, factor: Monomial) -> Monomial:
-    """Return the product divided by the factor, or () if the factor does not divide it."""
+    """Divide the product by the factor. Return () if the factor does not divide the product."""
     left = list(product)
     for atom in factor:
         if atom not in left:

@@ -78,11 +78,12 @@ class Signs:
         return Sign.UNKNOWN
 
     def of_summand(self, facts: Guard, summand: Summand) -> Sign:
-        """Return the sign of a summand, from the signs of its coefficient and factors where its guard holds.
+        """Return the sign of a summand where its guard holds.
 
-        A factor that occurs an even number of times counts as not negative, even if its sign is unknown. The result then
-        depends on the coefficient and on the factors that occur an odd number of times. If an odd number of these values (the
-        coefficient and the factors) are negative, the result is UNKNOWN.
+        The sign follows from the signs of the coefficient and the factors. A factor that occurs an even number of times counts
+        as not negative, even if its sign is unknown. The result then depends on the coefficient and on the factors that occur
+        an odd number of times. If an odd number of these values (the coefficient and the factors) are negative, the result is
+        UNKNOWN.
         """
         inside = (*facts, *summand.guard)
         number = summand.coefficient

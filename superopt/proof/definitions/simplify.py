@@ -1,7 +1,7 @@
 """Simplification of summands under facts (conditions on sizes and indices).
 
 Summands with contradictory guards are dropped. Equalities in guards are solved, quotients are evaluated, and positive factors
-are moved out of maxima. If no factor depends on a bound index, the index is removed and the summand is multiplied by the number
+are moved out of maxima. If no factor depends on a bound index, the index is removed, and the summand is multiplied by the count
 of the index's values.
 """
 
@@ -156,8 +156,8 @@ def _product(a: Extent, b: Extent) -> Extent:
 def _bound_split(facts: Guard, summand: Summand, notation: Normal) -> Summand | None:
     """Substitute q * b + r, where 0 <= r < b, for a bound index k that occurs in a quotient such as k // b.
 
-    The new bound indices q and r replace k: each value of k corresponds to exactly one pair (q, r). Return None if there is no
-    quotient of this form.
+    The new bound indices q and r replace k: each value of k corresponds to exactly one pair (q, r). Return None if the summand
+    contains no quotient like k // b.
     """
     inner = {j for f in summand.factors for j in nested(f)}
     for quotient in floor_quotients(extents_in(summand)):
@@ -185,7 +185,10 @@ def split_index(k: Sym, quotient: Floor, q: Sym, r: Sym) -> tuple[Extent, Guard]
 
 
 def quotient_range(facts: Guard, q: Sym) -> Iterator[Cond]:
-    """Yield bounds of the quotient q that the facts imply: `q >= 0`, and upper bounds that follow from facts about products."""
+    """Yield bounds that the facts imply for the quotient q:
+
+    `q >= 0`, and upper bounds that follow from facts about products.
+    """
     lowest = at_least(size(q), 0)
     if is_valid(facts, lowest):
         yield lowest
@@ -252,7 +255,7 @@ def _counted(facts: Guard, summand: Summand) -> Summand:
 
 
 def _range_of(facts: Guard, summand: Summand, k: Sym) -> Extent | None:
-    """Return the number of values of k that the guard allows, or None if the values are not known to form a range.
+    """Return how many values the guard allows for k. Return None if these values are not known to form a range.
 
     The values form a range if the guard's conditions on k follow from one lower and one upper bound.
     """

@@ -187,7 +187,10 @@ def extents_in(summand: Summand) -> Iterator[Extent]:
 
 
 def mentions_index(condition: Cond, index: Sym) -> bool:
-    """Return whether the index occurs in the condition, which is part of a guard or decides a branch of a decision tree."""
+    """Return whether the index occurs in the condition.
+
+    The condition is part of a guard, or belongs to a node of a decision tree.
+    """
     return index in set(condition_atoms(condition))
 
 
@@ -249,7 +252,7 @@ def call_of_sums(function: str, *arguments: Sum) -> Sum:
 
 
 def constant_of(value: Sum) -> Extent | None:
-    """Return the number or size that the sum equals, or None if a summand has a factor, a guard or a bound index."""
+    """Return the number or size that the sum equals. Return None if a summand has a factor, a guard or a bound index."""
     total: Extent = 0
     for summand in value:
         if summand.factors or summand.guard or summand.bound:

@@ -1,11 +1,11 @@
 """Simplification of products that contain elements of constant tables.
 
 Tables that share an index are merged by summation over the index. A table of zeros and ones can become a condition on indices.
-Bilinear algorithms are proved in this way. For example, the Toom-Cook algorithm has three matrices. One axis of each matrix
-numbers the multiplications of the algorithm. If the matrices are multiplied elementwise and summed over this axis, the result
-is a table with three indices: the positions in the data, the result and the weight. The table is 1 where the position in the
-data is the sum of the other two positions, and 0 elsewhere. If this table is turned into a condition on the indices, the sum
-becomes a correlation. The table is computed in exact arithmetic, and all its numbers are checked.
+Proofs of bilinear algorithms use these two steps. For example, the Toom-Cook algorithm has three matrices. One axis of each
+matrix numbers the multiplications of the algorithm. If the matrices are multiplied elementwise and summed over this axis, the
+result is a table with three indices: the positions in the data, the result and the weight. The table is 1 where the position in
+the data is the sum of the other two positions, and 0 elsewhere. If this table is turned into a condition on the indices, the
+sum becomes a correlation. The table is computed in exact arithmetic, and all its numbers are checked.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ def _product(tables: Sequence[TableElement], k: Extent, extent: int) -> TableEle
 def _condition(facts: Guard, summand: Summand) -> Summand | None:
     """Turn a table into the condition that one index is the sum of the other indices, and return the new summand.
 
-    The table must be 1 where the condition holds and 0 elsewhere, and every index must be within its axis. Return None if there
-    is no table of this kind.
+    The table must be 1 where the condition holds and 0 elsewhere, and every index must be within its axis. Return None if no
+    table has this property.
     """
     for table in summand.factors:
         if not isinstance(table, TableElement) or not all(_within(facts, summand, i, n) for i, n in _axes(table)):

@@ -3,5 +3,6 @@
 Read `derive` first. `superopt.discovery.minimal` uses this package to keep the set of core rules minimal.
 
     `derive`: derives an equality from given rules by saturation over symbolic sizes.
-    `chain`: a derivation as a sequence of steps from one side to the other, read from the congruence closure.
+    `chain`: a derivation as a sequence of steps from one side to the other side. The steps are read from the congruence
+        closure.
 """

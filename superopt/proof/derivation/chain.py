@@ -60,7 +60,10 @@ class Chain:
 
 @dataclass(frozen=True)
 class Move:
-    """A step between two terms: a rule instance, and whether the step replaces the instance's left side with its right side."""
+    """A step between two terms.
+
+    `forwards` is True if the step replaces the left side of the rule instance `given` with the right side.
+    """
 
     before: Term
     given: Given
@@ -69,7 +72,7 @@ class Move:
 
 
 def linear_steps(closure: Closure, start: Term, goal: Term) -> tuple[ChainStep, ...]:
-    """Return the steps from `start` to `goal`, which must be equal in the closure.
+    """Return the steps from `start` to `goal`. The two terms must be equal in the closure.
 
     Raises:
         ShapeError: There are more than `PROOF.max_chain_length_steps` steps.

@@ -67,7 +67,7 @@ class Laws:
         return found
 
     def grown(self, operators: frozenset[str]) -> frozenset[str]:
-        """Return the operators and all operators that can be introduced by one rewrite.
+        """Return the given operators and all operators that one rewrite can introduce.
 
         The matched side of the rewrite must contain only operators of the given set.
         """
@@ -109,7 +109,7 @@ class Laws:
 
 
 def single_output_equations(equation: Equation) -> tuple[Equation, ...]:
-    """Split an equation with several outputs into equations with one output each, which a derivation may use.
+    """Split an equation with several outputs into equations with one output each. A derivation may use these equations.
 
     Each new equation has the additional condition that all outputs of the left side are well typed.
     """
@@ -140,7 +140,7 @@ def derive_rule(
 def derivations(
     rule: Rule, laws: Laws, limits: SaturationLimits = LIMITS, without: Collection[int] = ()
 ) -> Iterator[Chain | None]:
-    """Yield an item for each choice of the rule's ranks: a chain of rule applications that derives the rule, or None.
+    """For each choice of the rule's ranks, yield a chain of rule applications that derives the rule, or None.
 
     None means that no derivation was found within the limits.
     """
@@ -158,7 +158,7 @@ def derive_equation(
 ) -> Chain | None:
     """Return a chain of rule applications that leads from each output of the left side to the same output of the right side.
 
-    Return None if no chain was found, or if the right side is not shown to be well typed wherever the left side is.
+    Return None if no chain was found, or if the right side is not shown to be well typed wherever the left side is well typed.
     `with_typing_conditions` can add the missing conditions.
     """
     if equation.left == equation.right:
@@ -185,7 +185,7 @@ def derivation_operators(terms: Iterable[Term]) -> frozenset[str]:
 
 
 def _chain(search: Saturation, equation: Equation, laws: Laws) -> Chain | None:
-    """Return the derivation that the search found, or None if Z3 does not confirm the derivation.
+    """Return the derivation that the search found. Return None if Z3 does not confirm the derivation.
 
     Z3 uses only those rule instances whose terms are defined wherever both sides of the equation are defined.
     """
@@ -231,7 +231,9 @@ def with_typing_conditions(equation: Equation) -> tuple[Equation, tuple[Cond, ..
 
 
 def restrict_to_typed(rule: Rule) -> tuple[Rule, tuple[str, ...]]:
-    """Return the rule restricted to ranks and sizes at which both sides are well typed, and the added conditions.
+    """Restrict the rule to ranks and sizes at which both sides are well typed.
+
+    Return the restricted rule and the added conditions.
 
     Raises:
         ShapeError: There are no ranks and sizes at which both sides are well typed.
