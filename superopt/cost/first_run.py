@@ -142,7 +142,7 @@ def first_run(
 
 
 def _fastest(run: Bound | Unbound) -> float:
-    """Return the shortest of three times of a run in seconds. A long run is timed only once."""
+    """Time three runs, and return the shortest time in seconds. A long run is timed only once."""
     first = run.seconds(1)
     return first if first > COST.repeated_run_seconds else min(first, run.seconds(1), run.seconds(1))
 

@@ -107,7 +107,7 @@ def _curve(points: Json) -> Curve:
         raise ValueError("a rate of the roofline is not a list of pairs of numbers")
     curve = tuple((finite_positive(amount), finite_positive(rate)) for amount, rate in pairs)
     if any(a >= b for (a, _), (b, _) in itertools.pairwise(curve)):
-        raise ValueError("the amounts of a rate of the roofline are not in ascending order")
+        raise ValueError("a rate of the roofline has amounts that are not in ascending order")
     return curve
 
 

@@ -47,8 +47,8 @@ def padded_mutants(program: Term, mutant: Term, judgement: Judgement, *, seed: i
 
 
 def _clipped(program: Term, x: Term, judgement: Judgement) -> list[int]:
-    """Return the axes of `x` along which the program reads past the border to compute a wrong position. At a wrong position,
-    `judgement` says that the program and the mutant differ.
+    """Return the axes of `x` along which the program reads beyond the border of `x` at a position where, by `judgement`, the
+    program and the mutant differ.
 
     At such a position, the program reads a shorter range of `x` than at other positions.
     """

@@ -169,7 +169,7 @@ class Sweeper:
             yield swept
 
     def _places(self, state: State, *, joins: bool = True) -> Mapping[str, list[Match]]:
-        """Return the matches that a sweep applies at once, by the name of the rule.
+        """Return a mapping from names of rules to the matches that a sweep applies at once.
 
         Matches at operands come before matches at the users of the operands. Rules with one output are included if they have
         more than one match. Rules with several outputs are included if `joins` is True. The matches are cached, because they
