@@ -9,6 +9,7 @@ from onnx import ModelProto
 
 from superopt.model.islands import Chart
 from superopt.model.load import as_proto, load
+from superopt.notation.printing import render_terms
 from superopt.rules.store import load_rules
 from superopt.runtime.session import Device, Session
 from superopt.search.segments import relower, whole_islands
@@ -120,3 +121,34 @@ def test_of_what_a_known_shape_was_computed_does_not_matter(body: str, count: in
     if "Bernoulli" not in body:
         one, other = (Session(m, Device("cpu")).run({"x": x})[0] for m in (proto, rewritten(proto)))
         np.testing.assert_allclose(other, one, rtol=1e-5)
+
+
+def product_with_weight(values: str, extent: int) -> str:
+    """Return the text of the term of `x * weight`."""
+    proto = onnx.parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["": 18]>
+        g (float[2,{extent}] x) => (float[2,{extent}] z) <float[1,{extent}] w = {values}> {{
+            y = Relu (x)
+            z = Mul (y, w)
+        }}"""
+    )
+    (island,) = Chart(load(proto).model).islands()
+    return render_terms(*island.outputs.values())
+
+
+@pytest.mark.parametrize(
+    ("values", "term"),
+    [
+        ("{0, 0, 0, 0}", "zeros(shape=(2, 4))"),
+        ("{1, 2, 1, 2}", "concat((t1 := slice(w, axis=-1, stop=2)), t1, axis=-1)"),
+        ("{-1, -2, 1, 2}", "concat((t1 := slice(w, axis=-1, stop=2)), scale(t1, factor=-1), axis=-1)"),
+        ("{1, 1, 2, 2}", "reshape(stride(slice(w, axis=-1, stop=3), axis=-1, step=2), shape=(1, 2, 1))"),
+    ],
+)
+def test_the_term_of_a_weight_shows_that_its_numbers_repeat(values: str, term: str) -> None:
+    assert term in product_with_weight(values, 4)
+
+
+@pytest.mark.parametrize("values", ["{1, 1, 1, 1}", "{1, 2, 3, 4}", "{1, 2, -1, 2}", "{1, 2, 2, 1}"])
+def test_the_term_of_any_other_weight_is_a_variable(values: str) -> None:
+    assert "slice" not in product_with_weight(values, 4)

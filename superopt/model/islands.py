@@ -33,7 +33,7 @@ from superopt.errors import ShapeError
 from superopt.model.bodies import TOP, Scope, bodies_in, control_flow_graphs
 from superopt.model.constant_folding import fold_known_values
 from superopt.model.facts import MOVING, ModelFacts, is_guard
-from superopt.model.lift import BITS, FLOATS, STANDARD, constant_tensor, is_stored, results_of
+from superopt.model.lift import BITS, FLOATS, STANDARD, constant_tensor, is_stored, results_of, structured_weight
 from superopt.model.load import Model
 from superopt.model.lower import lower
 from superopt.model.positions import is_position
@@ -133,6 +133,7 @@ class Chart:
         nodes = [node for graph in self._scopes for node in graph]
         self._only = _float_type([v for node in nodes for v in node.outputs])
         self._inlined: dict[ir.Value, Term] = {}
+        self._structured: dict[ir.Value, Term | None] = {}
         self._levels: dict[ir.Node, int] = {}
         self._reach: dict[tuple[ir.Graph, str | None], int] = {}
         self._widths: dict[tuple[ir.Graph, str, str], int] = {}
@@ -321,13 +322,20 @@ class Chart:
         results = results_of(node, self.opset)
         if node.op_identifier() in self.model.functions or (self._float_type(node) is None and not _moves_integers(node)):
             return None
-        operands = [None if v is None else terms.get(v) or self._inlined.get(v) or self.views.leaf(v) for v in node.inputs]
+        operands = [None if v is None else terms.get(v) or self._inlined.get(v) or self._leaf(v) for v in node.inputs]
         if is_guard(node) and operands[0] is not None and self._is_number(node.inputs[0]):
             return {value: apply("zeros", shape=operands[0].shape) for value in results}
         lifted = self.views.lift(node, operands)
         if lifted is None:
             return None
         return dict(zip(results, lifted, strict=True))
+
+    def _leaf(self, value: ir.Value) -> Term | None:
+        """Return the term of a value that the algebra does not compute: a variable, or the term of a weight's structure."""
+        if value not in self._structured:
+            leaf = self.views.leaf(value)
+            self._structured[value] = leaf if leaf is None or not leaf.constant else structured_weight(value, leaf)
+        return self._structured[value]
 
     def _is_number(self, value: ir.Value | None) -> bool:
         """Return whether every element of the value is defined in real arithmetic, and no element is NaN in IEEE arithmetic."""

@@ -31,6 +31,8 @@ BITS: Mapping[ir.DataType | None, int] = {ir.DataType.INT32: 32, ir.DataType.INT
 SMALLEST_OPSET = 7
 STANDARD = ("", "ai.onnx")
 _OPTIONAL = onnx.defs.OpSchema.FormalParameterOption.Optional
+SMALLEST_REPEATED = 4
+"""The smallest extent of an axis of a weight on which repetitions are looked for."""
 UNIFORM = {"zeros": 0.0, "ones": 1.0}
 """Operators of the algebra that fill a tensor with a single number. The values of the mapping are these numbers."""
 
@@ -190,6 +192,35 @@ def leaf_of(value: ir.Value) -> Term | None:
     if len(extents) != len(shape):
         return None
     return variable(value.name, extents, constant=is_stored(value), condition=condition, position=position)
+
+
+def structured_weight(value: ir.Value, leaf: Term) -> Term:
+    """Return a term that equals the weight `value` and shows the weight's structure, or the weight's variable `leaf`.
+
+    The term of a weight of zeros is `zeros`. If the second half of the last axis equals the first half or its negative, the
+    term is a concatenation that reads the first half twice. If neighbours on the last axis are equal or opposite in pairs, the
+    term reads the first of each pair twice. For example, tables of rotary embeddings contain each number twice.
+    """
+    array, n = constant_array(value), leaf.shape[-1] if leaf.rank else 1
+    if array is None or leaf.condition or leaf.position:
+        return leaf
+    if not array.any():
+        return apply("zeros", shape=leaf.shape)
+    if not isinstance(n, int) or n % 2 or n < SMALLEST_REPEATED:
+        return leaf
+    half, flat = n // 2, array.reshape(-1, n)
+    for one, other in ((slice(0, half), slice(half, n)), (slice(0, n, 2), slice(1, n, 2))):
+        for sign in (1, -1):
+            if not all(np.array_equal(rows[:, one], sign * rows[:, other]) for rows in (flat[:1], flat)):
+                continue
+            if np.array_equal(flat[:, one][:, 1:], flat[:, one][:, :-1]):
+                return leaf
+            first = apply("slice", leaf, axis=-1, start=0, stop=one.stop - (one.step is not None))
+            if one.step is not None:
+                first = apply("reshape", apply("stride", first, axis=-1, step=2), shape=(*leaf.shape[:-1], half, 1))
+            twice = apply("concat", first, first if sign == 1 else apply("scale", first, factor=-1), axis=-1)
+            return apply("reshape", twice, shape=leaf.shape) if twice.shape != leaf.shape else twice
+    return leaf
 
 
 def constant_array(value: ir.Value) -> Array | None:
