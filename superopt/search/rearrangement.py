@@ -110,7 +110,7 @@ def _equal(term: Term, x: Term, targets: tuple[str, ...]) -> Term | None:
 
     If no result equals the term, return None.
     """
-    sizes = _bindings(term)
+    sizes = size_choices(term)
     if term.rank != x.rank or term.shape == x.shape:
         return None
     try:
@@ -129,7 +129,7 @@ def _equal(term: Term, x: Term, targets: tuple[str, ...]) -> Term | None:
     return None
 
 
-def _bindings(term: Term) -> list[dict[Atom, int]]:
+def size_choices(term: Term) -> list[dict[Atom, int]]:
     """Return the choices of sizes for comparing the term with operators. A choice maps each dynamic dimension to a size.
 
     If the term has no dynamic dimension, the only choice is an empty dict.
@@ -147,7 +147,7 @@ def _values(term: Term, x: Term, sizes: Mapping[Atom, int]) -> Array:
     """
     if any(_evaluated_elements(part, sizes) > SEARCH.max_rearranged_elements for part in subterms(term)):
         raise ShapeError("the tensors are too large to compare rearrangements")
-    shape = _numbers(x.shape, sizes)
+    shape = numbers_of(x.shape, sizes)
     return evaluate_terms((term,), {x.name: _samples(shape)}, sizes.get, Floats(tail=1))[0]
 
 
@@ -159,10 +159,10 @@ def _evaluated_elements(term: Term, sizes: Mapping[Atom, int]) -> int:
     Raises:
         ShapeError: The term is not defined at these sizes.
     """
-    elements = math.prod(_numbers(term.shape, sizes))
+    elements = math.prod(numbers_of(term.shape, sizes))
     if term.is_variable:
         return elements
-    operands = [variable(f"x{place}", _numbers(arg.shape, sizes)) for place, arg in enumerate(term.args)]
+    operands = [variable(f"x{place}", numbers_of(arg.shape, sizes)) for place, arg in enumerate(term.args)]
     attributes = {name: substitute_attribute(value, sizes.get) for name, value in term.attributes}
     return max(elements, work(apply(term.op, *operands, **attributes)).flops)
 
@@ -178,7 +178,7 @@ def _are_equal(one: Array, other: Array) -> bool:
     return one.shape == other.shape and np.allclose(one, other, rtol=1e-9, atol=1e-9)
 
 
-def _numbers(shape: Shape, sizes: Mapping[Atom, int]) -> tuple[int, ...]:
+def numbers_of(shape: Shape, sizes: Mapping[Atom, int]) -> tuple[int, ...]:
     """Return the shape with these sizes in place of the dynamic dimensions.
 
     Raises:
@@ -195,7 +195,7 @@ def _numbers(shape: Shape, sizes: Mapping[Atom, int]) -> tuple[int, ...]:
 def _applications(name: str, x: Term, shape: Shape, sizes: tuple[tuple[Atom, int], ...]) -> tuple[Term, ...]:
     """Apply the operator to `x` with each plausible choice of attributes. Return the results that have the shape `shape`."""
     spec, found = registry()[name], list[Term]()
-    for choice in _choices(spec, x.rank, _plausible(_numbers(x.shape, dict(sizes)), _numbers(shape, dict(sizes)))):
+    for choice in _choices(spec, x.rank, _plausible(numbers_of(x.shape, dict(sizes)), numbers_of(shape, dict(sizes)))):
         try:
             made = apply(name, x, **choice)
         except ShapeError:

@@ -24,7 +24,7 @@ from superopt.partial.families import MUTANTS
 from superopt.partial.judge import judge
 from superopt.rules.accuracy import is_fast_algorithm_rule
 from superopt.rules.fp_flags import FpMode
-from superopt.rules.fusion import fusions, recognized_operator
+from superopt.rules.fusion import RECOGNIZED, fusions, recognized_operator
 from superopt.rules.match import Match
 from superopt.rules.rule import Rule
 from superopt.search.apply import PARTLY, State, Step, replaced_terms, run_time_terms
@@ -33,6 +33,7 @@ from superopt.search.fuse import order_keeping_replacements
 from superopt.search.gate import Gate
 from superopt.search.rearrangement import rearrangements
 from superopt.search.recognition import recognized_rules
+from superopt.search.recombination import recombinations
 from superopt.search.reroll import reroll_recurrences
 from superopt.search.ruleset import RuleSet
 from superopt.search.schedule import states
@@ -103,7 +104,9 @@ class StepReplay:
         if step.rule.startswith(PARTLY):
             return _mutant_refusal(step, gate)
         recognized = step.roots and recognized_operator(step.rule) is not None
-        if recognized and {*_pairs(step)} <= {*rearrangements(state, gate).get(step.rule, {}).items()}:
+        name = step.rule.removesuffix(RECOGNIZED)
+        moved = rearrangements(state, gate) | recombinations(state, [name], gate) if recognized else {}
+        if recognized and {*_pairs(step)} <= {*moved.get(step.rule, {}).items()}:
             return ""
         found = self._rules_of(step, state)
         if not found:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 
 from superopt.algebra.dim_binding import DimBinding
-from superopt.algebra.terms import subterms
+from superopt.algebra.terms import Term, subterms
 from superopt.budget import active_time, expired
 from superopt.cost.measure import Clock
 from superopt.cost.segment_cost import Measured
@@ -36,6 +36,7 @@ from superopt.search.island import search_island
 from superopt.search.mutants import MutantTally, search_mutants
 from superopt.search.rearrangement import rearrangements
 from superopt.search.recognition import recognized_rules
+from superopt.search.recombination import recombinations
 from superopt.search.record import record_terms_as_json, result_from_json, result_to_json
 from superopt.search.ruleset import RuleSet, only_reshapes
 from superopt.search.schedule import Find, gains, search_all, unchanged_result, weight_elements
@@ -350,10 +351,18 @@ class SegmentSearch:
         start = active_time()
         deadline, gate = start + self.recognition_seconds, batch.gates[task.start]
         rules = RuleSet((*recognized_rules(found.outputs, self.recognizable, deadline), *stated)).gated(gate)
-        others = functools.partial(rearrangements, gate=gate, deadline=deadline)
+        others = functools.partial(self._replacements, gate=gate, deadline=deadline)
         others(found.outputs)
         self.recognition_seconds -= active_time() - start
         return with_single_operators(found, rules, faster=faster, others=others)
+
+    def _replacements(self, state: State, *, gate: Gate, deadline: float) -> dict[str, dict[Term, Term]]:
+        """Return replacements of terms by operators that move elements, or that combine several tensors.
+
+        See `rearrangements` and `recombinations`.
+        """
+        names = self.recognizable
+        return rearrangements(state, gate, deadline) | recombinations(state, names, gate, deadline)
 
     def _confirm(self, batch: Batch, task: SegmentTask, found: SearchResult) -> SearchResult:
         """If a second measurement confirms the gain, return the search result. Otherwise, return the unchanged start.
