@@ -22,6 +22,10 @@ from superopt.model.splice import Replacement, in_valid_form, require_valid, spl
 from superopt.policy import MODEL
 from superopt.protobuf.stored import Loadable, StoredModel, model_digest, parse_model, stored_bytes
 from superopt.runtime.session import Device, Session
+from superopt.verification.certificates import Certificate
+from superopt.verification.contents import content_digest
+from superopt.verification.derivation import check_nodes
+from superopt.verification.models import ModelSource
 from tests.models import model, run, weight
 
 node = helper.make_node
@@ -70,6 +74,20 @@ def test_a_model_loads_from_a_path_a_proto_and_an_ir_model(tmp_path: Path) -> No
     assert load(given).model is given
     for source in (path, str(path), proto):
         assert ir.to_proto(load(source).model).SerializeToString() == ir.to_proto(given).SerializeToString()
+
+
+def test_an_input_that_is_an_output_keeps_its_declared_shape(tmp_path: Path) -> None:
+    proto = model([node("Relu", ["x"], ["y"])], {"x": ["N", 8]}, {"x": ["rows", "columns"], "y": ["N", 8]})
+    given = [proto.graph.input[0].SerializeToString(), proto.graph.output[1].SerializeToString()]
+    loaded = as_proto(load(proto).model)
+    assert [loaded.graph.input[0].SerializeToString(), loaded.graph.output[1].SerializeToString()] == given
+    assert proto.graph.output[0] != proto.graph.input[0]
+    paths = tmp_path / "in.onnx", tmp_path / "out.onnx"
+    for one, path in zip((proto, loaded), paths, strict=True):
+        onnx.save(one, path)
+    before, after = map(ModelSource.read, paths)
+    check_nodes(before, after, Certificate("", "", rewritten=True, rules={}, sizes=(), passes=()))
+    assert before.digest() == content_digest(load(proto).model)
 
 
 @pytest.mark.parametrize(

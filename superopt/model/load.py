@@ -19,6 +19,7 @@ from onnx_ir import Model
 from superopt.errors import InvalidModelError, ModelNotFoundError, first_line
 from superopt.files import require_model_file
 from superopt.model.shape_inference import with_shapes
+from superopt.protobuf.graphs import with_input_types
 from superopt.protobuf.map_types import to_proto, untype_zipmap_nodes, without_maps
 from superopt.protobuf.sparse import without_sparse
 from superopt.protobuf.validate import require_well_formed
@@ -190,7 +191,7 @@ def as_model(model: Model | ModelProto | ExportedProgram | bytes) -> Model:
         return model if isinstance(model, Model) else model.model
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return ir.from_proto(without_maps(without_sparse(model)))
+        return ir.from_proto(with_input_types(without_maps(without_sparse(model))))
 
 
 def as_proto(model: Model) -> ModelProto:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from onnx import GraphProto, ModelProto, NodeProto, helper
+from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper
 
 
 def attribute_values(node: NodeProto) -> dict[str, Any]:
@@ -26,6 +26,27 @@ def all_graphs(model: ModelProto) -> Iterator[GraphProto]:
         graph = waiting.pop()
         waiting += _bodies(graph.node)
         yield graph
+
+
+def with_input_types(model: ModelProto) -> ModelProto:
+    """Return a copy in which an output that is an input of the same graph is declared as the input, or the model itself.
+
+    As in ONNX Runtime, the declaration of the input is the valid one. In an `onnx_ir.Model`, both are one value, and the last
+    declaration would be the valid one.
+    """
+
+    def passed_on(graph: GraphProto) -> Iterator[tuple[ValueInfoProto, ValueInfoProto]]:
+        inputs = {value.name: value for value in graph.input}
+        yield from ((inputs[value.name], value) for value in graph.output if value.name in inputs)
+
+    if all(source == output for graph in all_graphs(model) for source, output in passed_on(graph)):
+        return model
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    for graph in all_graphs(copy):
+        for source, output in passed_on(graph):
+            output.CopyFrom(source)
+    return copy
 
 
 def _bodies(nodes: Iterable[NodeProto]) -> list[GraphProto]:

@@ -28,7 +28,7 @@ from superopt.algebra.operators import apply
 from superopt.algebra.terms import Atom, Dim, Term, subterms
 from superopt.errors import CertificateError, InvalidModelError, ShapeError
 from superopt.policy import VERIFY
-from superopt.protobuf.graphs import all_graphs
+from superopt.protobuf.graphs import all_graphs, with_input_types
 from superopt.verification.arrays import Array, UndecidedError, evaluate_certificate_terms
 from superopt.verification.certificates import Certificate, Pass, Rewrite, RewrittenNodes, Scope, State, certificate_variables
 from superopt.verification.inputs import Feeds, perturb_feeds
@@ -410,9 +410,10 @@ def _require_same_ends(before: GraphProto, after: GraphProto) -> None:
 
 def _types(source: ModelSource) -> list[bytes]:
     """Serialize the types of the model's inputs and outputs. Placeholder names of dimensions (`unk__1`) are left out."""
-    stored = {tensor.name for tensor in source.proto.graph.initializer}
-    given = [value for value in source.proto.graph.input if value.name not in stored]
-    return [_named_alone(value.type).SerializeToString(deterministic=True) for value in (*given, *source.proto.graph.output)]
+    graph = with_input_types(source.proto).graph
+    stored = {tensor.name for tensor in graph.initializer}
+    given = [value for value in graph.input if value.name not in stored]
+    return [_named_alone(value.type).SerializeToString(deterministic=True) for value in (*given, *graph.output)]
 
 
 def _named_alone(kind: TypeProto) -> TypeProto:

@@ -21,6 +21,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 
 from superopt.errors import CertificateError, InvalidModelError
 from superopt.policy import VERIFY
+from superopt.protobuf.graphs import with_input_types
 from superopt.protobuf.map_types import to_proto, without_maps
 from superopt.protobuf.normalization import Array, Normalization, boundary_values, normalizations
 from superopt.protobuf.specialize import Specialization
@@ -102,7 +103,7 @@ class ModelSource:
         if not to or self.proto.functions:
             return self
         try:
-            return ModelSource(self.path, to_proto(to.of(ir.from_proto(without_maps(self.proto)))))
+            return ModelSource(self.path, to_proto(to.of(ir.from_proto(with_input_types(without_maps(self.proto))))))
         except Exception as error:
             raise CertificateError(f"{self.path} lacks an input or a branch that the certificate names ({error})") from error
 
@@ -211,7 +212,7 @@ class ModelSource:
             InvalidModelError: The content cannot be read.
         """
         try:
-            model = ir.from_proto(without_maps(self.proto))
+            model = ir.from_proto(with_input_types(without_maps(self.proto)))
             ir.external_data.set_base_dir(model.graph, self.path.parent)
             if not self._ordered:
                 model.graph.sort()
