@@ -390,6 +390,43 @@ def test_omitted_outputs_do_not_join_a_group(tmp_path: Path) -> None:
         np.testing.assert_allclose(some, other, rtol=1e-5, atol=1e-6)
 
 
+def test_a_group_does_not_read_what_depends_on_its_shapes(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"]),
+        helper.make_node("Mul", ["r", "x"], ["a"]),
+        helper.make_node("Shape", ["a"], ["shape"]),
+        helper.make_node("Expand", ["w", "shape"], ["e"]),
+        helper.make_node("Mul", ["a", "e"], ["m"]),
+        helper.make_node("Tanh", ["m"], ["y"]),
+    ]
+    proto = model(nodes, {"x": (3, 24)}, {"y": (3, 24)}, [weight("w", 24)])
+    changed, device = with_library(proto, tmp_path)
+    assert [n.op_type for n in changed.graph.node] == ["island_0", "Shape", "Expand", "island_1"]
+    feeds = {"x": np.random.default_rng(1).standard_normal((3, 24)).astype(np.float32)}
+    (wanted,) = Session(proto.SerializeToString(), Device()).run(feeds)
+    for one in (Device(), device):
+        np.testing.assert_allclose(Session(changed.SerializeToString(), one).run(feeds)[0], wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_operators_that_no_function_may_contain_have_no_kernel(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Mul", ["x", "x"], ["a"]),
+        helper.make_node("Tanh", ["a"], ["b"]),
+        helper.make_node("SimplifiedLayerNormalization", ["b", "s"], ["n"]),
+        helper.make_node("Mul", ["n", "n"], ["c"]),
+        helper.make_node("Tanh", ["c"], ["y"]),
+    ]
+    port = helper.make_tensor_value_info
+    inputs, outputs = ([port(name, onnx.TensorProto.FLOAT, [3, 24])] for name in ("x", "y"))
+    graph = helper.make_graph(nodes, "norm", inputs, outputs, [weight("s", 24)])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    changed, _ = with_library(proto, tmp_path)
+    assert [n.op_type for n in changed.graph.node] == ["island_0", "SimplifiedLayerNormalization", "island_1"]
+    feeds = {"x": np.random.default_rng(1).standard_normal((3, 24)).astype(np.float32)}
+    (wanted,), (got,) = (Session(one.SerializeToString(), Device()).run(feeds) for one in (proto, changed))
+    np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+
+
 def test_threads_share_nests(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("Gather", ["table", "i"], ["rows"]),

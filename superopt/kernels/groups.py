@@ -12,7 +12,8 @@ from superopt.kernels.emit import Target, is_vectorized
 from superopt.kernels.loops import Steps, UnsupportedError
 from superopt.kernels.schedule import KernelProgram, iterations, program_of
 from superopt.model.bodies import TOP
-from superopt.model.islands import Chart, Island
+from superopt.model.islands import Chart, Island, values_read
+from superopt.model.lift import STANDARD, is_standard
 from superopt.policy import KERNELS
 
 
@@ -52,7 +53,7 @@ def kernel_groups(chart: Chart, target: Target, most: int) -> Iterator[Group]:
     write a kernel for the whole part. No nest has more than `most` iterations.
     """
     known: dict[object, bool] = {}
-    for island in chart.islands():
+    for island in (one for one in chart.islands() if one.scope == TOP):
         for nodes in _parts(chart, island, target, most, known).values():
             part = chart.island(nodes)
             try:
@@ -66,23 +67,32 @@ def kernel_groups(chart: Chart, target: Target, most: int) -> Iterator[Group]:
 def _parts(chart: Chart, island: Island, target: Target, most: int, known: dict[object, bool]) -> Mapping[int, list[ir.Node]]:
     """Return the nodes with kernels, grouped by level.
 
-    On a path through the island, the level increases by 1 wherever a node without a kernel follows a node with a kernel.
+    On a path through the island, the level increases by 1 wherever a node without a kernel follows a node with a kernel. Nodes
+    outside the island have no kernel. A path may lead over such nodes if they compute only shapes and constants.
     """
+    inside = set(island.nodes)
     levels: dict[ir.Node, int] = {}
     taken: dict[ir.Node, bool] = {}
     parts: dict[int, list[ir.Node]] = {}
-    for node in island.nodes:
-        taken[node] = _has_kernel(chart, node, target, most, known)
-        producers = [p for v in node.inputs if v is not None and (p := v.producer()) in levels and p is not None]
+    for node in chart.model.graph:
+        taken[node] = node in inside and _has_kernel(chart, node, target, most, known)
+        producers = [p for v in values_read(node) if (p := v.producer()) in levels and p is not None]
         if taken[node]:
             levels[node] = max((levels[p] for p in producers), default=0)
             parts.setdefault(levels[node], []).append(node)
-        else:
+        elif node in inside or producers:
             levels[node] = max((levels[p] + taken[p] for p in producers), default=0)
     return parts
 
 
 def _has_kernel(chart: Chart, node: ir.Node, target: Target, most: int, known: dict[object, bool]) -> bool:
+    """Return whether the node may be in a kernel.
+
+    ONNX Runtime 1.32 crashes if a function contains an operator of the standard domain that only ONNX Runtime defines, such as
+    SimplifiedLayerNormalization, or LayerNormalization before opset 17.
+    """
+    if node.domain in STANDARD and not is_standard(node, chart.opset):
+        return False
     values = (*node.inputs, *node.outputs)
     described = (f"{v.dtype} {v.shape} {v.const_value is not None}" if v is not None else "" for v in values)
     key = (node.op_identifier(), *described, str(node.attributes))

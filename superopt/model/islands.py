@@ -243,7 +243,7 @@ class Chart:
         elif settled:
             level = 0
         else:
-            read = (v for v in _reads(node) if v.graph is graph)
+            read = (v for v in values_read(node) if v.graph is graph)
             level = max((self._reach.get((graph, v.name), 0) + (v in self._inland) for v in read), default=0)
         self._reach.update(((graph, value.name), level) for value in node.outputs)
 
@@ -475,10 +475,10 @@ def _graph_of(node: ir.Node) -> ir.Graph:
     return node.graph
 
 
-def _reads(node: ir.Node) -> Iterator[ir.Value]:
+def values_read(node: ir.Node) -> Iterator[ir.Value]:
     """Yield the values that the node and the nodes of its subgraphs read, including values that the subgraphs compute."""
     yield from (v for v in node.inputs if v is not None)
     for graph in bodies_in(node):
         yield from graph.outputs
         for inner in graph:
-            yield from _reads(inner)
+            yield from values_read(inner)

@@ -39,6 +39,8 @@ The search of one island, by rewrites of the whole island:
     `vanish`: removes terms that compute nothing, such as `x + zeros`.
     `fuse`: tries fusion rules and recognized operators on a search result, and measures the new states.
     `rearrangement`: finds a single operator for a subterm that only moves, repeats or pools the elements of one tensor.
+    `recombination`: finds a single operator, such as a rotary embedding, for a subterm that combines elements of one tensor at
+        several positions with elements of other tensors.
     `recognition`: finds a single operator that computes the same function as a subterm, whatever the subterm's form.
     `algorithm`: chooses a faster algorithm for an operator, such as Winograd's algorithm for a convolution.
 
