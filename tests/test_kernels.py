@@ -8,6 +8,7 @@ import math
 import operator
 import os
 import random
+import re
 import shlex
 import subprocess
 import threading
@@ -25,7 +26,7 @@ from rich.console import Console
 import superopt
 from superopt.algebra.terms import Term, variable
 from superopt.cli.main import main
-from superopt.errors import CertificateError, CompilerError, InvalidModelError, TargetError
+from superopt.errors import CertificateError, CompilerError, InvalidModelError, ModelNotFoundError, TargetError
 from superopt.flows.kernel_library import check_library, library_lines
 from superopt.flows.optimized import KernelLibrary
 from superopt.flows.options import Options
@@ -35,7 +36,7 @@ from superopt.kernels.affine import IndexCondition, IndexExpression, LoopIndex, 
 from superopt.kernels.emit import Target, scratch_offsets
 from superopt.kernels.groups import kernel_groups
 from superopt.kernels.install import with_kernels
-from superopt.kernels.library import ZIG, build, compiler_version, native_target
+from superopt.kernels.library import VECTORS, ZIG, build, compiler_version, flags_of, native_target
 from superopt.kernels.loops import UnsupportedError, made
 from superopt.kernels.schedule import KernelProgram, program_of
 from superopt.model.islands import Chart
@@ -486,6 +487,61 @@ def test_threads_that_end_free_their_scratch_memory(tmp_path: Path) -> None:
     assert size_after(60) - before < 30 * 512 * 512 * 4
 
 
+def saved_with_kernels(folder: Path, proto: onnx.ModelProto) -> Path:
+    """The path of a model with kernels for all groups of its nodes, beside which are the library and its source."""
+    original, path = as_model(proto), folder / "out.onnx"
+    replaced = with_kernels(original, list(kernel_groups(Chart(original), native_target(), 1 << 40)), native_target())
+    build(replaced.source, folder / "k.so", native_target())
+    onnx.save(as_proto(replaced.model), path)
+    use = KernelUse(1, 5, 0.1, 1.1, 1.2, 1.0)
+    KernelLibrary(replaced.source, (folder / "k.so").read_bytes(), use).save(path)
+    return path
+
+
+def test_kernels_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = saved_with_kernels(tmp_path, small_model())
+    size = (tmp_path / "out.kernels.so").stat().st_size
+    shown = library_lines(path)
+    domain = onnx.load(path).functions[0].domain
+    assert shown == [
+        "island_0: 5 nodes (MatMul 2, Add, Tanh, Softmax)",
+        "    inputs: x (3, 24)",
+        "    weights: b (40,), w (24, 40), v (40, 8)",
+        "    outputs: y (3, 8)",
+        shown[4],
+        f"library: {tmp_path / 'out.kernels.so'} ({size / 1024:.0f} KiB)",
+        f"source: {tmp_path / 'out.kernels.c'}, digest {domain.removeprefix('superopt.kernels.')}",
+        f"compiler: {compiler_version()}",
+        f"flags: {' '.join(flags_of(native_target()))}",
+        f"vectors: {native_target().lanes} float32 numbers ({VECTORS[native_target().lanes]})",
+    ]
+    assert re.fullmatch(r"    scratch memory: \d+ bytes", shown[4])
+    assert library_lines(tmp_path / "out.kernels.so") == library_lines(tmp_path / "out.kernels.c") == shown
+    assert main(["kernels", "show", str(path), "--source", "island_0"]) == 0
+    code = capsys.readouterr().out
+    assert code.startswith("static void run_island_0")
+    assert code in (tmp_path / "out.kernels.c").read_text()
+    onnx.save(small_model(), tmp_path / "in.onnx")
+    assert library_lines(tmp_path / "in.onnx") == [f"{tmp_path / 'in.onnx'} calls no kernels"]
+    path.unlink()
+    assert library_lines(tmp_path / "out.kernels.so")[1:4] == ["    inputs: (3, 24)", "    weights: 3", "    outputs: (3, 8)"]
+
+
+def test_kernels_that_cannot_be_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = saved_with_kernels(tmp_path, small_model())
+    for name, content in {"bad.onnx": "no model", "bad.kernels.c": "no source", "bad.so": "", "alone.kernels.so": ""}.items():
+        (tmp_path / name).write_text(content)
+        assert main(["kernels", "show", str(tmp_path / name)]) == InvalidModelError.exit_code
+        assert capsys.readouterr().err.count("\n") == 1
+    assert main(["kernels", "show", str(tmp_path / "absent.onnx")]) == ModelNotFoundError.exit_code
+    for arguments in ([str(path), "--source", "island_9"], [str(tmp_path / "absent.kernels.so")]):
+        assert main(["kernels", "show", *arguments]) in (InvalidModelError.exit_code, ModelNotFoundError.exit_code)
+        assert capsys.readouterr().err.count("\n") > 0
+    (tmp_path / "out.kernels.c").unlink()
+    assert main(["kernels", "show", str(path), "--source", "island_0"]) == InvalidModelError.exit_code
+    assert library_lines(path)[-1] == f"source: {tmp_path / 'out.kernels.c'} (missing)"
+
+
 @pytest.mark.slow
 def test_verify_makes_the_library_again(tmp_path: Path) -> None:
     result = superopt.optimize(small_model(), kernels=True, budget=1, threads=1, cache=tmp_path / "cache")
@@ -494,11 +550,6 @@ def test_verify_makes_the_library_again(tmp_path: Path) -> None:
     (source, compiled_file) = (tmp_path / "out.kernels.c", tmp_path / "out.kernels.so")
     content, text = compiled_file.read_bytes(), source.read_text()
 
-    shown = library_lines(tmp_path / "out.onnx")
-    assert shown[0].startswith("island_0: ")
-    assert shown[-2] == f"library: {compiled_file} ({len(content) / 1024:.0f} KiB)"
-    assert compiler_version() in shown[-1]
-    assert library_lines(tmp_path / "in.onnx") == [f"{tmp_path / 'in.onnx'} calls no kernels"]
     compiled_file.write_bytes(content + b"0")
     with pytest.raises(CertificateError, match="not the library that the compiler makes"):
         check_library(tmp_path / "out.onnx")

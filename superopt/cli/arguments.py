@@ -375,12 +375,13 @@ def _add_cache(command: argparse.ArgumentParser) -> None:
 
 def _add_kernels(commands: Commands) -> None:
     about = "Show the kernels that `superopt optimize --kernels` compiled for a model."
-    examples = ("optimize in.onnx out.onnx --kernels", "kernels show out.onnx")
+    examples = ("optimize in.onnx out.onnx --kernels", "kernels show out.onnx", "kernels show out.onnx --source island_0")
     command = _add_command(commands, "kernels", "show the compiled kernels of a model", about, *examples)
     actions = command.add_subparsers(title="actions", required=True, metavar="action")
-    about = "Print the nodes of each kernel, the library beside the model, and how the library was compiled."
+    about = "Print the nodes and tensors of each kernel, and how the library was compiled, or the C functions of one kernel."
     action = _add_command(actions, "show", "print the kernels of a model", about, *examples)
-    action.add_argument("model", type=Path, metavar="out.onnx", help="the optimized model")
+    action.add_argument("file", type=Path, metavar="FILE", help="the optimized model, its library or the library's source")
+    action.add_argument("--source", metavar="NAME", help="print the C functions of this kernel alone")
     action.set_defaults(run="kernels show")
 
 

@@ -208,7 +208,7 @@ def run_optimize(options: argparse.Namespace) -> int:
     require_model_file(options.source)
     if options.dry_run:
         return run_optimize_dry(options)
-    from superopt.flows.optimized import library_files
+    from superopt.protobuf.kernels import library_files
     from superopt.report.optimization_summary import summary, verdict
 
     reports = {"--json": options.json, "--certificate": options.certificate, "--html": options.html, "--svg": options.svg}
@@ -725,11 +725,14 @@ def run_rules_derive(options: argparse.Namespace) -> int:
 
 
 def run_kernels_show(options: argparse.Namespace) -> int:
-    """Run `superopt kernels show`: print the kernels of a model, and the library beside the model."""
-    require_model_file(options.model)
-    from superopt.flows.kernel_library import library_lines
+    """Run `superopt kernels show`: print the kernels of a library, and how it was compiled, or the C functions of a kernel."""
+    require_model_file(options.file)
+    from superopt.flows.kernel_library import kernel_code, library_lines
 
-    for line in library_lines(options.model):
+    if options.source is not None:
+        out.print(kernel_code(options.file, options.source), end="", soft_wrap=True, markup=False)
+        return 0
+    for line in library_lines(options.file):
         out.print(line, soft_wrap=True, markup=False)
     return 0
 

@@ -15,6 +15,7 @@ from superopt.model.load import ExportedProgram, Loaded, Model, ModelProto, as_m
 from superopt.model.provenance import Provenance, with_provenance
 from superopt.model.save import copy, save
 from superopt.model.session_metadata import with_settings
+from superopt.protobuf.kernels import library_files
 from superopt.report.optimization import KernelUse, Report
 from superopt.runtime.input_source import DRAWN, InputSource
 from superopt.runtime.settings import Settings
@@ -47,11 +48,6 @@ class KernelLibrary:
         file, text = library_files(path)
         write_text_atomically(self.source, text)
         write_bytes_atomically(self.content, file)
-
-
-def library_files(path: str | os.PathLike[str]) -> tuple[Path, Path]:
-    """Return two paths: the library of kernels and its C source, as they are saved with the model at `path`."""
-    return Path(path).with_suffix(".kernels.so"), Path(path).with_suffix(".kernels.c")
 
 
 @dataclass(frozen=True, eq=False)

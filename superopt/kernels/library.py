@@ -42,6 +42,8 @@ ZIG = (sys.executable, "-m", "ziglang", "cc")
 """The command of the C compiler in the Python package ziglang, which is based on clang."""
 LEVELS = {16: "x86-64-v4", 8: "x86-64-v3"}
 """The levels of x86-64 processors, by the float32 lanes of their vectors. For other numbers of lanes, no level is given."""
+VECTORS = {16: "AVX-512", 8: "AVX2", 4: "no AVX"}
+"""The names of the vector instructions, by the float32 lanes of the vectors."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,76 @@ def source_of(kernels: Sequence[LibraryKernel], domain: str, target: Target) -> 
     return "\n\n".join(parts)
 
 
+@dataclass(frozen=True)
+class KernelEntry:
+    """What the source of a library says about a kernel.
+
+    Attributes:
+        name: The name of the operator.
+        inputs: The shapes of the inputs.
+        weights: The number of weights, which follow the inputs.
+        outputs: The shapes of the outputs.
+        scratch_bytes: The size of the memory for intermediate results.
+        code: The C functions. The last of them computes the outputs, and the others compute parts of loops for it.
+    """
+
+    name: str
+    inputs: tuple[tuple[int, ...], ...]
+    weights: int
+    outputs: tuple[tuple[int, ...], ...]
+    scratch_bytes: int
+    code: str
+
+
+@dataclass(frozen=True)
+class LibrarySource:
+    """The C source of a library, as `source_of` wrote it, and what it says about the library.
+
+    Attributes:
+        text: The C source.
+        compiler: The name and the version of the compiler.
+        flags: The flags of the compiler.
+        target: The vectors of the processors for which the library is made.
+        domain: The domain of the operators.
+        kernels: The kernels.
+    """
+
+    text: str
+    compiler: str
+    flags: tuple[str, ...]
+    target: Target
+    domain: str
+    kernels: tuple[KernelEntry, ...]
+
+    @classmethod
+    def of(cls, text: str) -> LibrarySource:
+        """Return the source with this text.
+
+        Raises:
+            ValueError: The text is not the source of a library.
+        """
+        made_by = re.match(r"/\* (.+?), (-\S.*) \*/\n#define W (\d+)\n", text)
+        domain = re.search(r'register_kernels\(options, base, "(.+)", operators, \d+\);', text)
+        if made_by is None or domain is None or int(made_by[3]) not in TARGETS:
+            raise ValueError("not the source of a library of kernels")
+        rows = re.findall(r'(?m)^    \{"(\w+)", (\d+), (\d+), \d+, (\d+), \w+, \w+, (\d+), \w+\},?$', text)
+        kernels = tuple(_entry(text, name, *map(int, numbers)) for name, *numbers in rows)
+        return cls(text, made_by[1], tuple(made_by[2].split()), TARGETS[int(made_by[3])], domain[1], kernels)
+
+
+def _entry(text: str, name: str, inputs: int, weights: int, outputs: int, scratch: int) -> KernelEntry:
+    """Return what the source says about the kernel with this name, with these numbers of tensors and of scratch elements."""
+    code = re.search(rf"(?ms)^static void run_{name}(_\d+)?\(.*?^}}\n(?=\n+static const int64_t sizes_{name}_0\[)", text)
+    listed = re.search(rf"(?m)^static const Extents shapes_{name}\[\] = (.*);$", text)
+    if code is None or listed is None:
+        raise ValueError(f"the code of {name} is missing")
+    shapes = []
+    for rank, sizes in re.findall(r"\{(\d+), (\w+)\}", listed[1]):
+        found = re.search(rf"(?m)^static const int64_t {sizes}\[\] = {{(.*)}};$", text)
+        shapes.append(tuple(map(int, found[1].split(", ")))[: int(rank)] if found is not None else ())
+    return KernelEntry(name, tuple(shapes[:inputs]), weights, tuple(shapes[inputs : inputs + outputs]), 4 * scratch, code[0])
+
+
 def text_of(name: str) -> str:
     """Return the text of a C header of this package."""
     return resources.files("superopt.kernels").joinpath(name).read_text(encoding="utf-8")
@@ -120,18 +192,6 @@ def compiler_version() -> str:
     """
     name = "ziglang, " if compiler() == ZIG else ""
     return name + _output_of("--version").splitlines()[0]
-
-
-def target_of(source: str) -> Target:
-    """Return the target for which the source of a library was generated.
-
-    Raises:
-        ValueError: The text is not the source of a library.
-    """
-    found = re.search(r"^#define W (\d+)$", source, re.MULTILINE)
-    if found is None or int(found[1]) not in TARGETS:
-        raise ValueError("the source does not state the number of lanes")
-    return TARGETS[int(found[1])]
 
 
 def flags_of(target: Target) -> tuple[str, ...]:

@@ -10,7 +10,8 @@ fold constants or infer shapes, so that `superopt.verification` may use it. Read
     nodes. In these models, `Hollow` arrays can stand in for weights. The module also looks up the schemas of ONNX operators.
     `tensors`: returns the content of a tensor as bytes.
     `sparse`: replaces sparse tensors by dense tensors.
-    `kernels`: recognizes calls of compiled kernels, and replaces each call by the nodes of the called function.
+    `kernels`: recognizes calls of compiled kernels, replaces each call by the nodes of the called function, and names the files
+        of a library.
     `map_types`: stores map types (of ZipMap nodes) in metadata, because onnx_ir cannot represent map types.
     `normalization`: finds the constants by which a model shifts and scales inputs, and the constants with which inputs are
         compared.

@@ -1,8 +1,10 @@
-"""Calls of compiled kernels in a model: recognize the calls, and replace each call by the nodes of the called function."""
+"""Calls of compiled kernels in a model: how to recognize them, the nodes for which they stand, and the library's files."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 from onnx import FunctionProto, ModelProto, NodeProto
 
@@ -10,6 +12,22 @@ KERNEL_DOMAIN = "superopt.kernels"
 """The start of the domain of each call. A dot and a digest of the kernels' source follow. The saved source has another digest,
 because it contains the whole domain.
 """
+LIBRARY_SUFFIX, SOURCE_SUFFIX = ".kernels.so", ".kernels.c"
+"""The ends of the names of a library of kernels and of its C source."""
+
+
+def library_files(model: str | os.PathLike[str]) -> tuple[Path, Path]:
+    """Return the paths of the library of kernels and of its C source that are saved with the model at this path."""
+    path = Path(model)
+    return path.with_suffix(LIBRARY_SUFFIX), path.with_suffix(SOURCE_SUFFIX)
+
+
+def model_of_library(path: Path) -> Path | None:
+    """Return the path of the model with whose library, or with whose C source, this path is saved. None for other paths."""
+    for suffix in (LIBRARY_SUFFIX, SOURCE_SUFFIX):
+        if path.name.endswith(suffix) and path.name != suffix:
+            return path.with_name(path.name.removesuffix(suffix) + ".onnx")
+    return None
 
 
 def without_kernels(model: ModelProto) -> ModelProto:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
@@ -11,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from superopt.policy import REPORT
+from superopt.protobuf.kernels import library_files
 from superopt.report import statements
 from superopt.report.number_texts import counted, duration, percent, ratio
 from superopt.report.optimization import AppliedRule, Prediction, Report, SessionTuning, Timing
@@ -77,7 +77,7 @@ def _rows(report: Report, target: str, *, verbose: bool) -> Iterator[tuple[str, 
         yield from (("cannot rewrite", text) for text in _uncovered_lines(report))
     if target and report.accepted:
         if report.kernels is not None:
-            yield "next", statements.library_step(str(Path(target).with_suffix(".kernels.so")))
+            yield "next", statements.library_step(str(library_files(target)[0]))
         yield "next", statements.use_step(report.model, target).replace("`", "")
         if report.kernels is None:
             yield "next", statements.comparison_step(report.model, target).replace("`", "")
