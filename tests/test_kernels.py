@@ -27,10 +27,10 @@ import superopt
 from superopt.algebra.terms import Term, variable
 from superopt.cli.main import main
 from superopt.errors import CertificateError, CompilerError, InvalidModelError, ModelNotFoundError, TargetError
+from superopt.flows import kernel_library
 from superopt.flows.kernel_library import check_library, library_lines
 from superopt.flows.optimized import KernelLibrary
 from superopt.flows.options import Options
-from superopt.flows.verify import verify
 from superopt.kernels import library
 from superopt.kernels.affine import IndexCondition, IndexExpression, LoopIndex, index
 from superopt.kernels.emit import Target, scratch_offsets
@@ -47,6 +47,7 @@ from superopt.report.comparison import comparison_summary
 from superopt.report.optimization import KernelUse
 from superopt.report.statements import library_step
 from superopt.runtime.session import Device, Session
+from superopt.verification.certificates import parse_certificate
 from tests.kernel_cases import FIELD, SMALL, compiled, defined, ran, random_arrays, sanitized
 from tests.models import model, weight
 from tests.operator_cases import DEFINED, concrete, forms
@@ -542,41 +543,79 @@ def test_kernels_that_cannot_be_shown(tmp_path: Path, capsys: pytest.CaptureFixt
     assert library_lines(path)[-1] == f"source: {tmp_path / 'out.kernels.c'} (missing)"
 
 
-@pytest.mark.slow
-def test_verify_makes_the_library_again(tmp_path: Path) -> None:
-    result = superopt.optimize(small_model(), kernels=True, budget=1, threads=1, cache=tmp_path / "cache")
-    onnx.save(small_model(), tmp_path / "in.onnx")
-    result.save(tmp_path / "out.onnx")
-    (source, compiled_file) = (tmp_path / "out.kernels.c", tmp_path / "out.kernels.so")
-    content, text = compiled_file.read_bytes(), source.read_text()
+def test_verify_makes_the_library_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = saved_with_kernels(tmp_path, small_model())
+    source, file = tmp_path / "out.kernels.c", tmp_path / "out.kernels.so"
+    text, content = source.read_text(), file.read_bytes()
+    certified = KernelLibrary(text, content, KernelUse(1, 5, 0.1, 1.1, 1.2, 1.0)).described
+    assert {"compiler": compiler_version(), "flags": " ".join(flags_of(native_target()))}.items() <= certified.items()
+    for known in (certified, {}):
+        assert check_library(path, known).endswith("out.kernels.so is compiled from it")
 
-    compiled_file.write_bytes(content + b"0")
-    with pytest.raises(CertificateError, match="not the library that the compiler makes"):
-        check_library(tmp_path / "out.onnx")
-    compiled_file.write_bytes(content)
-    source.write_text(text.replace("1.44269504f", "1.4426950f"))
-    with pytest.raises(CertificateError, match="not the source of the kernels"):
-        check_library(tmp_path / "out.onnx")
-    source.write_text("nothing")
-    with pytest.raises(CertificateError, match="cannot be generated again"):
-        check_library(tmp_path / "out.onnx")
-    source.write_text("/* another compiler */" + text[text.index("\n") :])
-    assert check_library(tmp_path / "out.onnx").endswith("made by another compiler")
+    def refused(message: str, known: dict[str, str]) -> None:
+        with pytest.raises(CertificateError, match=message):
+            check_library(path, known)
+
+    file.write_bytes(content + b"0")
+    refused("not the library that the certificate names", certified)
+    refused("not the library that the compiler builds", {})
+    with monkeypatch.context() as patch:
+        patch.setattr(kernel_library, "build", lambda source, path, target: path.write_text(path.name))
+        assert check_library(path, {}).endswith("the compiler makes other bytes each time")
+    file.write_bytes(content)
+    domain = onnx.load(path).functions[0].domain
+    for changed, message in {
+        text.replace("1.44269504f", "1.4426950f"): "not the source that this superopt generates",
+        text.replace("-O3", "-O2"): "not the source that this superopt generates",
+        text.replace(domain, "superopt.kernels.0"): "not the source of the kernels that",
+        text.replace(" */", " */ int x; /* a, -O3 */", 1): "not the source of a library",
+        "nothing": "not the source of a library",
+    }.items():
+        source.write_text(changed)
+        refused(message, {})
+        refused("not the source", certified)
+    source.write_text(text)
+    refused("not the source that the certificate names", {**certified, "flags": "-O2"})
+
+    def absent(_: Target) -> str:
+        raise CompilerError("no compiler")
+
+    for here, why in {lambda _: "clang 1, -O3": f"by {compiler_version()}, and here is clang 1", absent: "no compiler"}.items():
+        monkeypatch.setattr(kernel_library, "compilation", here)
+        assert check_library(path, certified).endswith(why)
+    file.unlink()
+    assert check_library(path, certified).endswith("out.kernels.so is missing")
     source.unlink()
-    assert check_library(tmp_path / "out.onnx").endswith("was not checked")
+    assert check_library(path, certified).endswith("the kernels were not checked")
+
+
+@pytest.mark.parametrize("change", ["inputs", "opset"])
+def test_verify_refuses_a_call_that_gives_other_values_to_its_function(change: str, tmp_path: Path) -> None:
+    nodes = [helper.make_node("Sub", ["a", "b"], ["s"]), helper.make_node("Tanh", ["s"], ["y"])]
+    proto = onnx.load(saved_with_kernels(tmp_path, model(nodes, {"a": (64,), "b": (64,)}, {"y": (64,)})))
+    (call,), (function,) = proto.graph.node, proto.functions
+    if change == "inputs":
+        call.input[:] = reversed(call.input)
+    else:
+        function.opset_import[0].version -= 1
+    with pytest.raises(CertificateError, match="not the one that superopt wrote"):
+        without_kernels(proto)
 
 
 @pytest.mark.slow
-def test_optimize_writes_a_library_and_its_source(tmp_path: Path) -> None:
+def test_optimize_writes_a_library_and_its_source(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     result = superopt.optimize(small_model(), kernels=True, budget=1, threads=1, cache=tmp_path / "cache")
     assert result.report.kernels is not None
     assert result.report.accepted
     assert result.report.kernels.low > 1
     onnx.save(small_model(), tmp_path / "in.onnx")
     result.save(tmp_path / "out.onnx")
-    verified = verify(tmp_path / "in.onnx", tmp_path / "out.onnx", result.certificate)
-    assert check_library(tmp_path / "out.onnx").endswith("out.kernels.so is compiled from it")
-    assert verified.run[2] > 0
+    (tmp_path / "steps.json").write_text(result.certificate)
+    arguments = [str(tmp_path / name) for name in ("in.onnx", "out.onnx", "steps.json")]
+    assert main(["verify", *arguments[:2], "--certificate", arguments[2]]) == 0
+    assert "out.kernels.so is compiled from it" in capsys.readouterr().out
+    certified = parse_certificate(result.certificate).kernels
+    assert certified == result.library.described  # type: ignore[union-attr]
     assert (tmp_path / "out.kernels.c").read_text() == result.library.source  # type: ignore[union-attr]
     feeds = {"x": np.random.default_rng(1).standard_normal((3, 24)).astype(np.float32)}
     for device in (Device(), Device(libraries=(str(tmp_path / "out.kernels.so"),))):

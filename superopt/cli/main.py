@@ -470,7 +470,7 @@ def run_verify(options: argparse.Namespace) -> int:
     from superopt.flows.verify import verify
     from superopt.model.examples import read_examples
     from superopt.model.load import load as load_model
-    from superopt.verification.certificates import read_certificate_text
+    from superopt.verification.certificates import parse_certificate, read_certificate_text
 
     text = read_certificate_text(options.certificate)
     examples = read_examples(options.inputs, load_model(options.source).model) if options.inputs else ()
@@ -486,7 +486,7 @@ def run_verify(options: argparse.Namespace) -> int:
             user_rules=options.rules,
             progress=listener,
         )
-    library = check_library(options.target)
+    library = check_library(options.target, parse_certificate(text).kernels)
     for line in [*([f"kernels: {library}"] if library else []), *verification_lines(found)]:
         out.print(line, soft_wrap=True, markup=False)
     return 0

@@ -79,8 +79,11 @@ class Evidence:
         """The content digest of the original model."""
         return content_digest(self.original)
 
-    def certificate(self, optimized: Model) -> str:
-        """Return the text of the certificate for the optimized model: a JSON object and a final newline."""
+    def certificate(self, optimized: Model, kernels: Mapping[str, str] | None = None) -> str:
+        """Return the text of the certificate for the optimized model: a JSON object and a final newline.
+
+        `kernels` describes the library of the model's kernels, as in `Certificate.kernels`.
+        """
         used = {step.rule for taken in self.passes for gain in taken for step in gain.found.steps}
         start = self._start()
         record = {
@@ -99,6 +102,8 @@ class Evidence:
             "judged": _judged(gain.found.steps for taken in self.passes for gain in taken),
             "passes": list(self._passes(start)),
         }
+        if kernels is not None:
+            record["kernels"] = dict(kernels)
         return json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n"
 
     def _start(self) -> Model:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from superopt.errors import CertificateError, CompilerError, InvalidModelError, first_line
+from superopt.errors import CertificateError, CompilerError, InvalidModelError, ShapeError, first_line
 from superopt.kernels.groups import Group, kernel_program
-from superopt.kernels.install import with_kernels
-from superopt.kernels.library import VECTORS, LibrarySource, build
+from superopt.kernels.install import library_source
+from superopt.kernels.library import VECTORS, LibrarySource, build, compilation
 from superopt.kernels.loops import UnsupportedError
 from superopt.model.islands import Chart
 from superopt.model.load import Model, ModelProto, as_model, as_proto, load
@@ -20,40 +21,71 @@ from superopt.protobuf.kernels import is_kernel_domain, library_files, model_of_
 from superopt.report.number_texts import counted
 
 
-def check_library(optimized: str | os.PathLike[str]) -> str:
-    """Return a sentence about the library of the model's kernels. If the model calls no kernels, return an empty text.
+def check_library(optimized: str | os.PathLike[str], certified: Mapping[str, str]) -> str:
+    """Return a sentence about the library of the model's kernels, or an empty text if the model calls no kernels.
 
-    The C source is generated again from the nodes in the model's functions, and is compiled again.
+    The C source is generated again from the nodes in the model's functions, and is compiled again with the same flags if the
+    compiler is the one that made the library. The library is not run. `certified` is what the certificate says about the
+    library and its source (`Certificate.kernels`).
 
     Raises:
-        CertificateError: The source or the library beside the model differs from the newly generated source or library.
+        CertificateError: The source or the library beside the model is not the one that the certificate or the model names, or
+            differs from the result.
         ModelNotFoundError, InvalidModelError: The model cannot be read.
     """
     model = as_proto(load(optimized).model)
-    functions = sorted((f for f in model.functions if is_kernel_domain(f.domain)), key=lambda f: int(f.name.split("_")[1]))
+    functions = {(f.domain, f.name): f for f in model.functions if is_kernel_domain(f.domain)}
     if not functions:
         return ""
     file, text = library_files(optimized)
-    if not (file.exists() and text.exists()):
-        return f"{file.name} or {text.name} is missing, and was not checked"
-    source = text.read_text(encoding="utf-8")
+    content = file.read_bytes() if file.exists() else None
+    if content is not None and certified.get("library") not in (None, sha256(content).hexdigest()):
+        raise CertificateError(f"{file} is not the library that the certificate names")
+    if not text.exists():
+        return f"{text.name} is missing, so the kernels were not checked"
     try:
-        made = _source_of(model, [{v for node in f.node for v in node.output if v} for f in functions], source)
-    except (UnsupportedError, ValueError) as error:
-        raise CertificateError(f"{text}: the source of the kernels cannot be generated again: {error}") from error
-    if made.partition("\n")[2] != source.partition("\n")[2]:
+        source = LibrarySource.of(text.read_bytes().decode())
+    except ValueError as error:
+        raise CertificateError(f"{text}: {first_line(error)}") from error
+    if any(certified.get(key, value) != value for key, value in source.described.items()):
+        raise CertificateError(f"{text} is not the source that the certificate names")
+    if {source.domain} != {domain for domain, _ in functions}:
         raise CertificateError(f"{text} is not the source of the kernels that {optimized} calls")
-    if made != source:
-        return f"{text.name} is generated from the nodes of the functions; {file.name} was made by another compiler"
-    with tempfile.TemporaryDirectory(prefix="superopt-verify-") as folder:
-        again = Path(folder) / "again.so"
-        try:
-            build(source, again, LibrarySource.of(source).target)
-        except (CompilerError, UnsupportedError) as error:
-            return f"{text.name} is generated from the nodes of the functions; it could not be compiled: {error}"
-        if again.read_bytes() != file.read_bytes():
-            raise CertificateError(f"{file} is not the library that the compiler builds from {text}")
-    return f"{text.name} is generated from the nodes of the functions, and {file.name} is compiled from it"
+    bodies = [functions.get((source.domain, f"island_{i}")) for i in range(len(functions))]
+    values = [{v for node in f.node for v in node.output if v} for f in bodies if f is not None]
+    if _generated(model, values, source) != (source.text, source.domain):
+        raise CertificateError(f"{text} is not the source that this superopt generates from the functions of {optimized}")
+    generated = f"{text.name} is generated from the nodes of the functions"
+    if content is None:
+        return f"{generated}; {file.name} is missing"
+    if different := _not_compiled(source, content, file):
+        named = f"{file.name} is the library that the certificate names, but" if "library" in certified else f"{file.name}"
+        return f"{generated}; {named} was not compiled again: {different}"
+    return f"{generated}, and {file.name} is compiled from it"
+
+
+def _not_compiled(source: LibrarySource, content: bytes, file: Path) -> str:
+    """Return why the library cannot be compared with the result of the compiler, or an empty text if it is the result.
+
+    Raises:
+        CertificateError: The library is not the result.
+    """
+    try:
+        if (here := compilation(source.target)) != source.made_by:
+            other = here.partition(", -")[0]
+            same = source.compiler == other
+            return "it was made with other flags" if same else f"it was made by {source.compiler}, and here is {other}"
+        with tempfile.TemporaryDirectory(prefix="superopt-verify-") as folder:
+            again, once_more = (Path(folder) / f"{name}.so" for name in ("again", "once_more"))
+            build(source.text, again, source.target)
+            if again.read_bytes() == content:
+                return ""
+            build(source.text, once_more, source.target)
+            if again.read_bytes() != once_more.read_bytes():
+                return "the compiler makes other bytes each time"
+    except (CompilerError, UnsupportedError) as error:
+        return str(error)
+    raise CertificateError(f"{file} is not the library that the compiler builds from its source")
 
 
 def library_lines(path: str | os.PathLike[str]) -> list[str]:
@@ -136,17 +168,20 @@ def _tensors(values: Iterable[Any]) -> list[str]:
     return ["" if v is None else f"{v.name} {'' if v.shape is None else tuple(v.shape)}".strip() for v in values]
 
 
-def _source_of(model: ModelProto, functions: Sequence[set[str]], stored: str) -> str:
-    """Return the C source of kernels for the functions.
+def _generated(model: ModelProto, functions: Sequence[set[str]], stored: LibrarySource) -> tuple[str, str]:
+    """Return the source and the domain for functions that compute these values, for the processor of the stored source.
 
-    The source is for the processor that is named in `stored`, the stored source. Each element of `functions` contains the names
-    of the values that one function computes.
+    Raises:
+        CertificateError: There are no kernels for the nodes of a function.
     """
     plain = as_model(without_kernels(model))
-    chart, target = Chart(plain), LibrarySource.of(stored).target
+    chart = Chart(plain)
     nodes = [node for island in chart.islands() for node in island.nodes]
     groups: list[Group] = []
-    for values in functions:
-        island = chart.island([node for node in nodes if any(v.name in values for v in node.outputs)])
-        groups.append(Group(island, kernel_program(island, target, 1 << 62)))
-    return with_kernels(plain, groups, target).source
+    try:
+        for values in functions:
+            island = chart.island([node for node in nodes if any(v.name in values for v in node.outputs)])
+            groups.append(Group(island, kernel_program(island, stored.target, 1 << 62)))
+        return library_source(plain, groups, stored.target, stored.made_by)
+    except (ShapeError, LookupError) as error:
+        raise CertificateError(f"the source of the kernels cannot be generated again: {first_line(error)}") from error

@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 import os
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Generic, TypeAlias, TypeVar
 
 from superopt.files import require_writable, write_bytes_atomically, write_text_atomically
 from superopt.flows.certificate import Evidence
 from superopt.flows.report_fields import version_of
+from superopt.kernels.library import LibrarySource
 from superopt.model.load import ExportedProgram, Loaded, Model, ModelProto, as_model, as_proto
 from superopt.model.provenance import Provenance, with_provenance
 from superopt.model.save import copy, save
@@ -38,6 +40,11 @@ class KernelLibrary:
     source: str
     content: bytes
     use: KernelUse
+
+    @property
+    def described(self) -> dict[str, str]:
+        """What a certificate says about the library and its source (`Certificate.kernels`)."""
+        return {"library": sha256(self.content).hexdigest(), **LibrarySource.of(self.source).described}
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the library to the folder of the model at `path`, and write the C source of the library to the same folder.
@@ -100,7 +107,7 @@ class Optimized(Generic[M_co]):
 
         The certificate describes the model at the time of the first access to this property.
         """
-        return self.evidence.certificate(as_model(self.model))
+        return self.evidence.certificate(as_model(self.model), self.library.described if self.library is not None else None)
 
     def html(self) -> str:
         """Return a page about the optimization: the gain, the checks, the rewritten parts as graphs, and their rules.

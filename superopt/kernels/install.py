@@ -17,14 +17,11 @@ import onnx_ir as ir
 from superopt.algebra.terms import Term, variables
 from superopt.kernels.emit import Target
 from superopt.kernels.groups import Group
-from superopt.kernels.library import LibraryKernel, digest_of, source_of
-from superopt.kernels.schedule import KernelProgram
+from superopt.kernels.library import LibraryKernel, compilation, source_of
 from superopt.model.fold import fold
 from superopt.model.functions import FUNCTIONS_IR
-from superopt.model.islands import Island
 from superopt.model.load import Model
 from superopt.model.splice import stored_tensor
-from superopt.protobuf.kernels import KERNEL_DOMAIN
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,34 +48,56 @@ def with_kernels(model: Model, groups: Sequence[Group], target: Target, within: 
     is used, because this library contains kernels for the groups.
     """
     changed = model.clone()
-    values = {v.name: v for node in changed.graph for v in node.outputs if v.name}
-    values |= {v.name: v for v in (*changed.graph.inputs, *changed.graph.initializers.values()) if v.name}
-    names = within.names if within is not None else {group: f"island_{i}" for i, group in enumerate(groups)}
-    domain = within.domain if within is not None else _domain_of(names, target)
-    kernels: list[LibraryKernel] = []
+    values = _values(changed)
+    names: Mapping[Group, str]
+    if within is not None:
+        source, domain, names = within.source, within.domain, within.names
+    else:
+        kernels = _kernels(groups, values)
+        source, domain = source_of([*kernels.values()], target, compilation(target))
+        names = {group: kernel.name for group, kernel in kernels.items()}
     for group in groups:
-        name = names[group]
-        call = _Call.of(changed, group.island, group.program, values, name)
-        call.insert(changed, domain, values)
-        kernels.append(LibraryKernel(name, group.program, len(call.unused)))
+        _Call.of(changed, group, values, names[group]).insert(changed, domain, values)
     changed.graph.opset_imports[domain] = 1
     changed.ir_version = max(changed.ir_version, FUNCTIONS_IR)
     changed.graph.sort()
-    return Replaced(changed, source_of(kernels, domain, target) if within is None else within.source, domain, names)
+    return Replaced(changed, source, domain, names)
 
 
-def _domain_of(names: Mapping[Group, str], target: Target) -> str:
-    """Return the domain of the kernels.
+def library_source(model: Model, groups: Sequence[Group], target: Target, made_by: str) -> tuple[str, str]:
+    """Return the source and the domain of a library with kernels for the groups of the model's nodes.
 
-    Its name contains a digest of the kernels, and of the number of values that each group reads.
+    `made_by` names the compiler and its flags.
     """
-    plain = [LibraryKernel(name, group.program, len(_values_read(group.island))) for group, name in names.items()]
-    return f"{KERNEL_DOMAIN}.{digest_of(source_of(plain, KERNEL_DOMAIN, target))}"
+    return source_of([*_kernels(groups, _values(model)).values()], target, made_by)
 
 
-def _values_read(island: Island) -> set[str | None]:
-    made = {v for node in island.nodes for v in node.outputs}
-    return {v.name for node in island.nodes for v in node.inputs if v is not None and v not in made}
+def _values(model: Model) -> dict[str, ir.Value]:
+    values = {v.name: v for node in model.graph for v in node.outputs if v.name}
+    return values | {v.name: v for v in (*model.graph.inputs, *model.graph.initializers.values()) if v.name}
+
+
+def _kernels(groups: Sequence[Group], values: Mapping[str, ir.Value]) -> dict[Group, LibraryKernel]:
+    return {g: LibraryKernel(f"island_{i}", g.program, len(_unused(g, values))) for i, g in enumerate(groups)}
+
+
+def _nodes(group: Group, values: Mapping[str, ir.Value]) -> dict[ir.Node, None]:
+    """Return the nodes of the group in the model with these values."""
+    found = dict.fromkeys(values[v.name].producer() for node in group.island.nodes for v in node.outputs if v.name)
+    return {node: None for node in found if node is not None}
+
+
+def _unused(group: Group, values: Mapping[str, ir.Value]) -> tuple[ir.Value, ...]:
+    """Return the values that the group's nodes read and its kernel does not."""
+    nodes = _nodes(group, values)
+    passed = {*group.program.inputs, *(term.name for term in group.program.weights if _is_passed(term, values))}
+    read = dict.fromkeys(v for node in nodes for v in node.inputs if v is not None and v.producer() not in nodes)
+    return tuple(v for v in read if v.name not in passed)
+
+
+def _is_passed(weight: Term, values: Mapping[str, ir.Value]) -> bool:
+    """Return whether the kernel reads the weight as the model stores it."""
+    return weight.is_variable and weight.name in values and values[weight.name].dtype == ir.DataType.FLOAT
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,20 +119,17 @@ class _Call:
     outputs: tuple[ir.Value, ...]
 
     @classmethod
-    def of(cls, model: Model, island: Island, program: KernelProgram, values: Mapping[str, ir.Value], name: str) -> _Call:
-        made = {v.name for node in island.nodes for v in node.outputs if v.name}
-        nodes = tuple(node for node in model.graph if any(v.name in made for v in node.outputs))
+    def of(cls, model: Model, group: Group, values: Mapping[str, ir.Value], name: str) -> _Call:
+        program = group.program
         weights = _weights(program.weights, values)
         inputs = [values[x] for x in program.inputs]
         for position, term in enumerate(program.weights):
-            stored = values.get(term.name) if term.is_variable else None
-            if stored is None or stored.dtype != ir.DataType.FLOAT:
-                stored = _initializer(model, _new_name(f"superopt.{name}.{position}", values), weights[term])
-            inputs.append(stored)
-        inside = {v for node in nodes for v in node.outputs}
-        read = dict.fromkeys(v for node in nodes for v in node.inputs if v is not None and v not in inside)
-        unused = tuple(v for v in read if v not in inputs)
-        return cls(name, nodes, tuple(inputs), unused, tuple(values[x] for x in island.outputs))
+            if _is_passed(term, values):
+                inputs.append(values[term.name])
+            else:
+                inputs.append(_initializer(model, _new_name(f"superopt.{name}.{position}", values), weights[term]))
+        outputs = tuple(values[x] for x in group.island.outputs)
+        return cls(name, tuple(_nodes(group, values)), tuple(inputs), _unused(group, values), outputs)
 
     def insert(self, model: Model, domain: str, values: dict[str, ir.Value]) -> None:
         """Move the nodes to a new function of the model, and add a node that calls the function."""

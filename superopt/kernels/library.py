@@ -21,6 +21,7 @@ from superopt.kernels.emit import Target, functions_of, scratch_offsets
 from superopt.kernels.loops import UnsupportedError
 from superopt.kernels.schedule import KernelProgram
 from superopt.policy import KERNELS
+from superopt.protobuf.kernels import KERNEL_DOMAIN
 
 FLAGS = (
     "-O3",
@@ -61,10 +62,19 @@ class LibraryKernel:
     unused: int = 0
 
 
-def source_of(kernels: Sequence[LibraryKernel], domain: str, target: Target) -> str:
-    """Return the C source of a library that registers the kernels in a domain of ONNX Runtime. `kernels` must not be empty."""
-    made_by = f"/* {compiler_version()}, {' '.join(flags_of(target))} */"
-    parts = [f"{made_by}\n#define W {target.lanes}", text_of("prelude.h"), text_of("glue.h")]
+def source_of(kernels: Sequence[LibraryKernel], target: Target, made_by: str) -> tuple[str, str]:
+    """Return the C source of a library, and the domain of ONNX Runtime in which it registers the kernels.
+
+    The domain ends with the digest of the source with the plain domain `KERNEL_DOMAIN`. `made_by` names the compiler and its
+    flags, as `compilation` returns them. There is at least one kernel.
+    """
+    plain = _source(kernels, target, made_by)
+    domain = f"{KERNEL_DOMAIN}.{digest_of(plain)}"
+    return plain.replace(f'"{KERNEL_DOMAIN}"', f'"{domain}"'), domain
+
+
+def _source(kernels: Sequence[LibraryKernel], target: Target, made_by: str) -> str:
+    parts = [f"/* {made_by} */\n#define W {target.lanes}", text_of("prelude.h"), text_of("glue.h")]
     for kernel in kernels:
         program = kernel.program
         parts.append(functions_of(program, f"run_{kernel.name}", target))
@@ -86,7 +96,7 @@ def source_of(kernels: Sequence[LibraryKernel], domain: str, target: Target) -> 
     parts.append(f"static const Operator operators[] = {{{operators}}};")
     parts.append(
         '__attribute__((visibility("default"))) Status *RegisterCustomOps(void *options, const ApiBase *base) {\n'
-        f'    return register_kernels(options, base, "{domain}", operators, {len(kernels)});\n}}\n'
+        f'    return register_kernels(options, base, "{KERNEL_DOMAIN}", operators, {len(kernels)});\n}}\n'
     )
     return "\n\n".join(parts)
 
@@ -132,6 +142,17 @@ class LibrarySource:
     domain: str
     kernels: tuple[KernelEntry, ...]
 
+    @property
+    def described(self) -> dict[str, str]:
+        """What a certificate says about the source: its SHA-256, the compiler and the flags."""
+        digest = hashlib.sha256(self.text.encode()).hexdigest()
+        return {"source": digest, "compiler": self.compiler, "flags": " ".join(self.flags)}
+
+    @property
+    def made_by(self) -> str:
+        """The compiler and its flags, as `compilation` returns them."""
+        return f"{self.compiler}, {' '.join(self.flags)}"
+
     @classmethod
     def of(cls, text: str) -> LibrarySource:
         """Return the source with this text.
@@ -139,7 +160,7 @@ class LibrarySource:
         Raises:
             ValueError: The text is not the source of a library.
         """
-        made_by = re.match(r"/\* (.+?), (-\S.*) \*/\n#define W (\d+)\n", text)
+        made_by = re.match(r"/\* ([^*\n]+?), (-[^*\n]+) \*/\n#define W (\d+)\n", text)
         domain = re.search(r'register_kernels\(options, base, "(.+)", operators, \d+\);', text)
         if made_by is None or domain is None or int(made_by[3]) not in TARGETS:
             raise ValueError("not the source of a library of kernels")
@@ -213,6 +234,15 @@ def native_target() -> Target:
     if {"__AVX512F__", "__AVX512BW__", "__AVX512DQ__", "__AVX512VL__"} <= macros:
         return TARGETS[16]
     return TARGETS[8] if {"__AVX2__", "__FMA__", "__BMI2__"} <= macros else TARGETS[4]
+
+
+def compilation(target: Target) -> str:
+    """Return the name and the version of the C compiler, and its flags for a library for processors with these vectors.
+
+    Raises:
+        CompilerError: There is no C compiler that works.
+    """
+    return f"{compiler_version()}, {' '.join(flags_of(target))}"
 
 
 def _output_of(*arguments: str) -> str:

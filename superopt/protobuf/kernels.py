@@ -8,10 +8,10 @@ from pathlib import Path
 
 from onnx import FunctionProto, ModelProto, NodeProto
 
+from superopt.errors import CertificateError
+
 KERNEL_DOMAIN = "superopt.kernels"
-"""The start of the domain of each call. A dot and a digest of the kernels' source follow. The saved source has another digest,
-because it contains the whole domain.
-"""
+"""The start of the domain of each call. A dot follows, and the digest of the kernels' source with this text as the domain."""
 LIBRARY_SUFFIX, SOURCE_SUFFIX = ".kernels.so", ".kernels.c"
 """The ends of the names of a library of kernels and of its C source."""
 
@@ -34,11 +34,22 @@ def without_kernels(model: ModelProto) -> ModelProto:
     """Return the model with each call of a kernel replaced by the nodes of the called function.
 
     A model without such calls is returned unchanged. A value in a function has the name that the value had in the graph.
-    If only kernels read a weight, this weight is left out.
+    Weights that only kernels read are left out.
+
+    Raises:
+        CertificateError: A call and its function have different names of values, or different opsets.
     """
     functions = {(f.domain, f.name): f for f in model.functions if is_kernel_domain(f.domain)}
     if not functions:
         return model
+    opsets = {o.domain: o.version for o in model.opset_import}
+    for node in model.graph.node:
+        function = functions.get((node.domain, node.op_type))
+        if function is None:
+            continue
+        same = [*function.input] == [*node.input] and [*function.output] == [*node.output]
+        if not same or any(opsets.get(o.domain) != o.version for o in function.opset_import):
+            raise CertificateError(f"{node.op_type}: the function of the kernel is not the one that superopt wrote")
     changed = ModelProto()
     changed.CopyFrom(model)
     del changed.functions[:], changed.opset_import[:], changed.graph.node[:]

@@ -107,6 +107,8 @@ class Certificate:
         ordinary: The assumptions about input values on which the steps rely in this mode.
         assumptions: The assumptions on dynamic dimensions.
         specialization: The fixed inputs and sizes, and the branches of the original that are always taken.
+        kernels: What is said about the library of kernels, or an empty mapping: the SHA-256 of the `library` and of its
+            `source`, the `compiler` and the `flags`.
     """
 
     original: str
@@ -122,6 +124,7 @@ class Certificate:
     ordinary: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
     specialization: Specialization = field(default_factory=Specialization)
+    kernels: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_certificate_text(path: Path) -> str:
@@ -187,6 +190,7 @@ def _certificate(record: Mapping[str, object]) -> Certificate:
         ordinary=_texts(arithmetic.get("assumptions", [])),
         assumptions=_texts(record.get("assumptions", [])),
         specialization=_specialization(_object(record["specialization"])) if "specialization" in record else Specialization(),
+        kernels=_texts_by_name(record.get("kernels", {})),
     )
 
 
