@@ -16,7 +16,7 @@ import numpy as np
 from superopt.algebra.evaluate import Array, Floats, evaluate_operator
 from superopt.algebra.operators import apply, operator
 from superopt.algebra.terms import Term, subterms, variables
-from superopt.kernels.emit import PRIME, Target, functions_of, scratch_offsets
+from superopt.kernels.emit import PRIME, Target, functions_of
 from superopt.kernels.library import compiler, text_of
 from superopt.kernels.loops import PRODUCTS
 from superopt.kernels.schedule import FUNCTIONS, KernelProgram, expanded
@@ -189,7 +189,7 @@ def ran(library: ctypes.CDLL, number: int, program: KernelProgram, arrays: Mappi
     inputs = operands_of(program, arrays, field=field)
     kind = np.int64 if field else np.float32
     outputs = [np.full(buffer.shape, 77, kind) for buffer in program.outputs.values()]
-    scratch = np.zeros(scratch_offsets(program)[1] + 1, kind)
+    scratch = np.zeros(program.scratch_size + 1, kind)
     pointers = [(ctypes.c_void_p * (len(some) + 1))(*(a.ctypes.data for a in some)) for some in (inputs, outputs)]
     getattr(library, f"kernel{number}")(*pointers, ctypes.c_void_p(scratch.ctypes.data))
     return outputs
@@ -205,7 +205,7 @@ def sanitized(programs: Sequence[KernelProgram], target: Target, folder: Path) -
         ):
             calls = ", ".join(f"calloc({math.prod(b.shape)}, sizeof(number))" for b in buffers)
             lines.append(f"number *{letter}{i}[] = {{{calls}}};")
-        lines.append(f"number *s{i} = calloc({scratch_offsets(program)[1]}, sizeof(number));")
+        lines.append(f"number *s{i} = calloc({program.scratch_size}, sizeof(number));")
         lines.append(f"run{i}((const number *const *)in{i}, out{i}, s{i}, &backwards);")
     lines.append("return 0; }")
     file = folder / "sanitized.c"

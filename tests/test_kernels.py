@@ -33,7 +33,7 @@ from superopt.flows.optimized import KernelLibrary
 from superopt.flows.options import Options
 from superopt.kernels import library
 from superopt.kernels.affine import IndexCondition, IndexExpression, LoopIndex, index
-from superopt.kernels.emit import Target, scratch_offsets
+from superopt.kernels.emit import Target
 from superopt.kernels.groups import kernel_groups
 from superopt.kernels.install import with_kernels
 from superopt.kernels.library import VECTORS, ZIG, build, compiler_version, flags_of, native_target
@@ -270,7 +270,7 @@ def test_recurrences_are_exact(target: Target, tmp_path: Path) -> None:
 def test_scratch_memory_is_shared_by_buffers_that_do_not_live_together() -> None:
     (term,) = terms_of("softmax(softmax(softmax(x, axis=-1), axis=-2), axis=-1)", x=(40, 40))
     program = program_of({"y": term}, SMALL.panel)
-    offsets, size = scratch_offsets(program)
+    offsets, size = program.scratch_offsets, program.scratch_size
     assert size < sum(buffer.size for buffer in program.scratch)
     last = {b: i for i, part in enumerate(program.parts) for nest in part.nests for b in (*nest.reads, nest.target)}
     first = {nest.target: i for i, part in enumerate(program.parts) for nest in part.nests}

@@ -21,9 +21,10 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
     },
     "mathematics: primes, permutations, exponents, quantiles, the weights of a termination measure": {
         "algebra/exact": "CHAIN BASE",
-        "kernels/emit": "ALIGNMENT PRIME",
-        "kernels/library": "LEVELS TARGETS",
+        "kernels/emit": "PRIME",
+        "kernels/library": "LEVELS TARGETS VECTORS",
         "kernels/loops": "LARGEST_INDEX PRODUCTS",
+        "kernels/schedule": "ALIGNMENT",
         "cost/prices": "_ONE_SIGMA",
         "proof/definitions/functions": "EXPONENTS",
         "runtime/compare": "_CONFIDENCE _DEVIATION",

@@ -440,15 +440,20 @@ def facts_of(
         weights: A function that returns the `Facts` of a constant term. The function is called if the interpretation does not
             prove that the term's elements are finite.
     """
-    known: dict[Term, Facts] = {}
-    for term in subterms(root):
-        if term.is_variable:
-            known[term] = variables.get(term.name, UNKNOWN)
-        else:
-            known[term] = computed_facts(term, tuple(known[arg] for arg in term.args))
-            if term.constant and not known[term].finite:
-                known[term] = weights(term)
-    return known[root]
+
+    def found(term: Term, operands: tuple[Facts, ...]) -> Facts:
+        facts = computed_facts(term, operands)
+        return weights(term) if term.constant and not facts.finite else facts
+
+    return _interpreted(root, {x: variables.get(x.name, UNKNOWN) for x in subterms(root) if x.is_variable}, found)
+
+
+def _interpreted(root: Term, known: Mapping[Term, Facts], found: Callable[[Term, tuple[Facts, ...]], Facts]) -> Facts:
+    """Return the `Facts` of a term. `known` has the `Facts` of subterms, and `found` returns those of the terms above them."""
+    every = dict(known)
+    for term in subterms(root, stop=known):
+        every[term] = found(term, tuple(every[arg] for arg in term.args))
+    return every[root]
 
 
 @functools.lru_cache(maxsize=1 << 15)
@@ -483,12 +488,7 @@ def raw_facts(term: Term, operands: tuple[Facts, ...]) -> Facts:
         steps = term.args[0].shape[0]
         if not isinstance(steps, int) or steps > MODEL.max_analysed_steps:
             return UNKNOWN
-        root = unrolled(*term.args)
-        known = dict(zip(term.args, operands, strict=True))
-        for inner in subterms(root, stop=set(term.args)):
-            if inner not in known:
-                known[inner] = raw_facts(inner, tuple(known[arg] for arg in inner.args))
-        return known[root]
+        return _interpreted(unrolled(*term.args), dict(zip(term.args, operands, strict=True)), raw_facts)
     tensors = [index.Tensor(arg.shape, _everywhere(operand)) for arg, operand in zip(term.args, operands, strict=True)]
     with index.interpreted(_Interpretation()):
         result = interpret(term, tensors)

@@ -47,11 +47,10 @@ class _Candidate:
     high: float
     rewritten: bool
 
-    @property
-    def use(self) -> KernelUse:
-        """The entry for the report. Its field `without` is 1, as for a model that is not rewritten."""
+    def use(self, without: float) -> KernelUse:
+        """Return the entry for the report. `without` is the speedup of the model without kernels over the original."""
         nodes = sum(len(group.island.nodes) for group in self.groups)
-        return KernelUse(len(self.groups), nodes, self.compile_seconds, self.low, self.high, 1.0)
+        return KernelUse(len(self.groups), nodes, self.compile_seconds, self.low, self.high, without)
 
 
 def add_kernels(prepared: PreparedModel, outcomes: list[ModelOutcome]) -> KernelLibrary | None:
@@ -84,7 +83,7 @@ def add_kernels(prepared: PreparedModel, outcomes: list[ModelOutcome]) -> Kernel
     compared = last.compared if best.rewritten else None
     outcomes.append(outcome)
     without = compared.least.ratio if isinstance(compared, SizeComparisons) else 1.0
-    return KernelLibrary(best.replaced.source, best.file.read_bytes(), replace(best.use, without=without))
+    return KernelLibrary(best.replaced.source, best.file.read_bytes(), best.use(without))
 
 
 @dataclass(frozen=True, eq=False)

@@ -649,11 +649,11 @@ def unused_options(settings: OptimizationSettings) -> dict[str, str]:
     The mapping contains only options that may lead to a gain and that this run did not use.
     """
     unused = {}
-    if not settings.tune and settings.prices is None:
-        unused["--tune"] = "finds faster settings of the session"
-    rounds = settings.mode is not FpMode.PRECISE
-    if rounds and not settings.kernels and settings.prices is None and settings.device.provider == "cpu":
-        unused["--kernels"] = "compiles parts of the model with a C compiler"
+    if settings.prices is None:
+        if not settings.tune:
+            unused["--tune"] = "finds faster settings of the session"
+        if settings.mode is not FpMode.PRECISE and not settings.kernels and settings.device.provider == "cpu":
+            unused["--kernels"] = "compiles parts of the model with a C compiler"
     if settings.mode is not FpMode.FAST:
         unused["--fp fast"] = "also allows rewrites that are right only over the real numbers"
     return unused

@@ -6,6 +6,7 @@ contiguous. A product is computed in tiles of several rows and several vectors. 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -39,9 +40,9 @@ def functions_of(program: KernelProgram, name: str, target: Target, shared_work:
     """Return the C code of the function `name(in, out, scratch, workers)`, and of its helper functions.
 
     The function runs the program's nests. `in` contains pointers to the inputs and then to the weights, and `out` contains
-    pointers to the outputs. `scratch` points to scratch memory. `scratch_offsets` returns the number of elements in this
-    memory. No two of these memory areas may overlap. The workers share a nest if its work, in additions, is at least twice
-    `shared_work`. Each worker takes several iterations at a time, with a total work of about `shared_work`.
+    pointers to the outputs. `scratch` points to memory for `program.scratch_size` elements. No two of these memory areas may
+    overlap. The workers share a nest if its work, in additions, is at least twice `shared_work`. Each worker takes several
+    iterations at a time, with a total work of about `shared_work`.
     """
     code = _Code(target)
     pointers = _pointers(program)
@@ -79,35 +80,9 @@ def _pointers(program: KernelProgram) -> dict[Buffer, str]:
         found[buffer] = f"const {element} *restrict {buffer.name} = (const void *)in[{i}];"
     for i, buffer in enumerate(program.outputs.values()):
         found[buffer] = f"number *restrict {buffer.name} = out[{i}];"
-    for buffer, offset in scratch_offsets(program)[0].items():
+    for buffer, offset in program.scratch_offsets.items():
         found[buffer] = f"number *restrict {buffer.name} = scratch + {offset};"
     return found
-
-
-ALIGNMENT = 16
-"""Scratch buffers begin at multiples of this number of elements from the start of the scratch memory."""
-
-
-def scratch_offsets(program: KernelProgram) -> tuple[dict[Buffer, int], int]:
-    """Return the offset of each scratch buffer, and the number of elements that all scratch buffers together need.
-
-    Two buffers may share memory if the last use of one buffer comes before the first write to the other buffer.
-    """
-    last = {b: i for i, part in enumerate(program.parts) for nest in part.nests for b in (*nest.reads, nest.target)}
-    placed: dict[Buffer, tuple[int, int, int]] = {}
-    for i, part in enumerate(program.parts):
-        for nest in part.nests:
-            if nest.target not in program.scratch or nest.target in placed:
-                continue
-            size = -(-nest.target.size // ALIGNMENT) * ALIGNMENT
-            taken = sorted((start, end) for start, end, until in placed.values() if until >= i)
-            offset = 0
-            for start, end in taken:
-                if offset + size <= start:
-                    break
-                offset = max(offset, end)
-            placed[nest.target] = (offset, offset + size, last[nest.target])
-    return {b: start for b, (start, _, _) in placed.items()}, max((end for _, end, _ in placed.values()), default=0)
 
 
 @dataclass(frozen=True)
@@ -164,6 +139,25 @@ class _Code:
         with self.indented():
             yield
         self.line("}")
+
+
+@dataclass(frozen=True)
+class _Combination:
+    """How a reduction combines values.
+
+    Attributes:
+        function: The C function of two values, without the suffix `_v` for vectors or `_s` for numbers.
+        start: The C text of the result for no values.
+        across: The C function that combines the lanes of a vector.
+    """
+
+    function: str
+    start: str
+    across: str
+
+
+COMBINATIONS = {"sum": _Combination("add", "0", "sum_of"), "max": _Combination("larger", "LOWEST", "max_of")}
+"""A mapping from each kind of reduction to the way in which the reduction combines values."""
 
 
 @dataclass(frozen=True)
@@ -362,7 +356,6 @@ def _emit_tiles(code: _Code, nest: Nest, reductions: Sequence[Value], lanes: Loo
         for start, end, height in (
             _parts(row.extent, tiles.rows, overlap=bool(tiles.turned)) if row is not None else [(0, 1, 1)]
         ):
-            names = {row: row.name} if row is not None else {}
             head = "" if row is None else _span_head(row, start, end, height, whole=not start, shared=row is shared)
             with code.block(head):
                 for begin, finish, width, count in _columns(lanes.extent, tiles.vectors, w):
@@ -371,7 +364,7 @@ def _emit_tiles(code: _Code, nest: Nest, reductions: Sequence[Value], lanes: Loo
                         if row is not None and tiles.turned:
                             _emit_turned_tile(code, nest, lanes, row, tiles.turned)
                         else:
-                            _emit_tile(code, nest, reductions, lanes, row, names, height, width, count)
+                            _emit_tile(code, nest, reductions, _Tile(lanes, row, height, width, count))
 
 
 def _row_loop(outer: Sequence[LoopIndex], reductions: Sequence[Value], lanes: LoopIndex) -> LoopIndex | None:
@@ -466,32 +459,43 @@ def _emit_turned_tile(code: _Code, nest: Nest, lanes: LoopIndex, row: LoopIndex,
         code.line(f"store({nest.target.name} + {nest.offset.text(scope.names)}, {element});")
 
 
-def _emit_tile(
-    code: _Code,
-    nest: Nest,
-    reductions: Sequence[Value],
-    lanes: LoopIndex,
-    row: LoopIndex | None,
-    names: Mapping[LoopIndex, str],
-    height: int,
-    width: int,
-    count: int,
-) -> None:
-    w = code.target.lanes
+@dataclass(frozen=True)
+class _Tile:
+    """A tile of a nest.
 
-    def scope(r: int, c: int) -> _Scope:
-        own = {**names, lanes: f"({lanes.name} + {c * w})" if c else lanes.name}
-        if row is not None:
-            own[row] = f"({row.name} + {r})" if r else row.name
-        return _Scope(own, lanes, count, {})
+    Attributes:
+        lanes: The loop over the lanes of vectors.
+        row: The loop over the rows, or None if the tile has one row.
+        rows: The number of rows.
+        vectors: The number of vectors of a row.
+        count: The number of lanes that are used.
+    """
 
-    places = [(r, c) for r in range(height) for c in range(width)]
-    scopes = {place: scope(*place) for place in places}
+    lanes: LoopIndex
+    row: LoopIndex | None
+    rows: int
+    vectors: int
+    count: int
+
+    def scopes(self, w: int) -> dict[tuple[int, int], _Scope]:
+        """Return the scope of each vector of `w` lanes, by its row and its place in the row."""
+        found = {}
+        for r, c in itertools.product(range(self.rows), range(self.vectors)):
+            names = {self.lanes: f"({self.lanes.name} + {c * w})" if c else self.lanes.name}
+            if self.row is not None:
+                names[self.row] = f"({self.row.name} + {r})" if r else self.row.name
+            found[r, c] = _Scope(names, self.lanes, self.count, {})
+        return found
+
+
+def _emit_tile(code: _Code, nest: Nest, reductions: Sequence[Value], tile: _Tile) -> None:
+    scopes = tile.scopes(code.target.lanes)
+    places = [*scopes]
     for group in _alike(reductions, (code.target.registers - 4) // len(places)):
         sums = {(id(reduction), place): code.name("s") for reduction in group for place in places}
         for reduction in group:
-            start = "splat(0)" if reduction.kind == "sum" else "splat(LOWEST)"
-            code.line("V " + ", ".join(f"{sums[id(reduction), place]} = {start}" for place in places) + ";")
+            start = COMBINATIONS[reduction.kind].start
+            code.line("V " + ", ".join(f"{sums[id(reduction), place]} = splat({start})" for place in places) + ";")
         loops, _ = _flat(group[0])
         with _loops(code, loops):
             shared: dict[object, str] = {}
@@ -507,7 +511,8 @@ def _emit_tile(
     for place in places:
         value = _vector(code, nest.value, scopes[place])
         to = f"{nest.target.name} + {nest.offset.text(scopes[place].names)}"
-        code.line(f"store({to}, {value});" if count == w else f"store_some({to}, {value}, {count});")
+        whole = tile.count == code.target.lanes
+        code.line(f"store({to}, {value});" if whole else f"store_some({to}, {value}, {tile.count});")
 
 
 def _emit_elements(
@@ -522,16 +527,12 @@ def _emit_elements(
         scope = _Scope({}, None, 1, {})
         for reduction in reductions:
             loops, body = _flat(reduction)
-            combine = "add" if reduction.kind == "sum" else "larger"
-            lowest = "0" if reduction.kind == "sum" else "LOWEST"
-            total = code.name("s")
             if lanes is None:
-                code.line(f"number {total} = {lowest};")
-                with _loops(code, loops):
-                    code.line(f"{total} = {combine}_s({total}, {_scalar(code, body, scope.inside())});")
+                total = _scalar(code, reduction, scope)
             else:
+                combination, total = COMBINATIONS[reduction.kind], code.name("s")
                 parts = [code.name("v") for _ in range(4 if lanes.extent >= 8 * w else 1)]
-                code.line("V " + ", ".join(f"{part} = splat({lowest})" for part in parts) + ";")
+                code.line("V " + ", ".join(f"{part} = splat({combination.start})" for part in parts) + ";")
                 with _loops(code, loops[:-1]):
                     whole = lanes.extent // (w * len(parts)) * (w * len(parts))
                     spans = [(0, whole, len(parts), w), (whole, lanes.extent // w * w, 1, w)]
@@ -546,11 +547,11 @@ def _emit_elements(
                                 if lane_count == w:
                                     code.line(f"{part} = {_combined(code, reduction.kind, part, body, inside)};")
                                 else:
-                                    kept = f"first({lane_count}, {_vector(code, body, inside)}, {lowest})"
-                                    code.line(f"{part} = {combine}_v({part}, {kept});")
+                                    kept = f"first({lane_count}, {_vector(code, body, inside)}, {combination.start})"
+                                    code.line(f"{part} = {combination.function}_v({part}, {kept});")
                 for part in parts[1:]:
-                    code.line(f"{parts[0]} = {combine}_v({parts[0]}, {part});")
-                code.line(f"number {total} = {'sum_of' if combine == 'add' else 'max_of'}({parts[0]});")
+                    code.line(f"{parts[0]} = {combination.function}_v({parts[0]}, {part});")
+                code.line(f"number {total} = {combination.across}({parts[0]});")
             scope.known[id(reduction)] = total
         code.line(f"{nest.target.name}[{nest.offset.text({})}] = {_scalar(code, nest.value, scope)};")
 
@@ -593,9 +594,7 @@ def _vector(code: _Code, value: Value, scope: _Scope, shared: dict[object, str] 
         with code.block(f"for (int l = 0; l < {scope.count}; l++)"):
             code.line(f"{name}[l] = {_scalar(code, value, scope.scalar('l'))};")
     else:
-        args = [_vector(code, a, scope, shared) for a in value.args]
-        args += [f"splat({_divisor_text(value.data)})"] if value.kind == "divided" else []
-        name = _named(code, "V", f"{value.kind}_v({', '.join(args)})")
+        name = _named(code, "V", _called(value, [_vector(code, a, scope, shared) for a in value.args], "v"))
     scope.known[id(value)] = name
     return name
 
@@ -608,7 +607,7 @@ def _combined(code: _Code, kind: str, so_far: str, value: Value, scope: _Scope, 
     if kind == "sum" and value.kind == "mul" and id(value) not in scope.known and scope.lanes in value.loops:
         factors = [_vector(code, a, scope, shared) for a in value.args]
         return f"plus_product_v({so_far}, {', '.join(factors)})"
-    return f"{'add_v' if kind == 'sum' else 'larger_v'}({so_far}, {_vector(code, value, scope, shared)})"
+    return f"{COMBINATIONS[kind].function}_v({so_far}, {_vector(code, value, scope, shared)})"
 
 
 def _emit_branches(code: _Code, value: Value, scope: _Scope, name: str, emit: Callable[[_Code, Value, _Scope], str]) -> None:
@@ -654,17 +653,22 @@ def _scalar(code: _Code, value: Value, scope: _Scope, shared: dict[object, str] 
             code.line(f"{name} = {_scalar(code, value.args[1], scope.inside())};")
     elif value.is_reduction:
         loops, body = _flat(value)
-        name = code.name("s")
-        code.line(f"number {name} = {'0' if value.kind == 'sum' else 'LOWEST'};")
+        combination, name = COMBINATIONS[value.kind], code.name("s")
+        code.line(f"number {name} = {combination.start};")
         with _loops(code, loops):
             inner = _scalar(code, body, scope.inside())
-            code.line(f"{name} = {'add' if value.kind == 'sum' else 'larger'}_s({name}, {inner});")
+            code.line(f"{name} = {combination.function}_s({name}, {inner});")
     else:
-        args = [_scalar(code, a, scope, shared) for a in value.args]
-        args += [_divisor_text(value.data)] if value.kind == "divided" else []
-        name = _named(code, "number", f"{value.kind}_s({', '.join(args)})")
+        name = _named(code, "number", _called(value, [_scalar(code, a, scope, shared) for a in value.args], "s"))
     scope.known[id(value)] = name
     return name
+
+
+def _called(value: Value, args: Sequence[str], form: str) -> str:
+    """Return the C text of the value of a function of these arguments. `form` is `v` for vectors, and `s` for numbers."""
+    divisor = [_divisor_text(value.data)] if value.kind == "divided" else []
+    texts = [*args, *(f"splat({text})" if form == "v" else text for text in divisor)]
+    return f"{value.kind}_{form}({', '.join(texts)})"
 
 
 def _named(code: _Code, kind: str, text: str) -> str:

@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from superopt.errors import CompilerError, first_line
-from superopt.kernels.emit import Target, functions_of, scratch_offsets
+from superopt.kernels.emit import Target, functions_of
 from superopt.kernels.loops import UnsupportedError
 from superopt.kernels.schedule import KernelProgram
 from superopt.policy import KERNELS
@@ -90,7 +90,7 @@ def _source(kernels: Sequence[LibraryKernel], target: Target, made_by: str) -> s
     for kernel in kernels:
         p, name = kernel.program, kernel.name
         counts = f"{len(p.inputs)}, {len(p.weights)}, {kernel.unused}, {len(p.outputs)}"
-        rows.append(f'{{"{name}", {counts}, kinds_{name}, shapes_{name}, {scratch_offsets(p)[1]}, run_{name}}}')
+        rows.append(f'{{"{name}", {counts}, kinds_{name}, shapes_{name}, {p.scratch_size}, run_{name}}}')
     parts.append("static const Kernel kernels[] = {\n    " + ",\n    ".join(rows) + "\n};")
     operators = ", ".join(f"OPERATOR(&kernels[{i}])" for i in range(len(kernels)))
     parts.append(f"static const Operator operators[] = {{{operators}}};")

@@ -139,12 +139,9 @@ def made(table: dict[object, Value], kind: str, data: Any, *args: Value) -> Valu
         for _ in range(int(args[1].data) - 1):
             power = power * args[0]
         return power
-    if kind == "mul" and (quotient := _quotient(*args)) is not None:
-        return made(table, "quotient", None, *quotient)
-    if kind == "mul":
-        for factor, other in (args, args[::-1]):
-            if factor.kind == "number" and is_divided_by(factor.data):
-                return made(table, "divided", factor.data, other)
+    if kind == "mul" and (division := _division(*args)) is not None:
+        function, data, operands = division
+        return made(table, function, data, *operands)
     smaller = _smaller(kind, args)
     if smaller is not None:
         return made(table, "smaller", None, *smaller)
@@ -154,14 +151,18 @@ def made(table: dict[object, Value], kind: str, data: Any, *args: Value) -> Valu
     return table[key]
 
 
-def _quotient(a: Value, b: Value) -> tuple[Value, Value] | None:
-    """Return the dividend and the divisor of a product with a reciprocal.
+def _division(a: Value, b: Value) -> tuple[str, Fraction | None, tuple[Value, ...]] | None:
+    """Return the kind, the data and the arguments of the division that replaces a product with a reciprocal.
 
-    Return None if no factor is a reciprocal that depends on all loops of the product.
+    Return None if no factor is the reciprocal of a constant, or a reciprocal that depends on all loops of the product.
     """
-    for factor, other in ((b, a), (a, b)):
+    pairs = ((b, a), (a, b))
+    for factor, other in pairs:
         if factor.kind == "reciprocal" and factor.loops >= other.loops:
-            return other, factor.args[0]
+            return "quotient", None, (other, factor.args[0])
+    for factor, other in pairs:
+        if factor.kind == "number" and is_divided_by(factor.data):
+            return "divided", factor.data, (other,)
     return None
 
 

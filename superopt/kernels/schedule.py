@@ -38,6 +38,9 @@ CONVOLUTIONS = frozenset({"conv"})
 COSTLY = frozenset({"exp", "log", "erf", "sqrt", "rsqrt", "power", "reciprocal", "quotient", "divided", *FUNCTIONS})
 """Functions whose cost is `KernelPolicy.default_function_cost`. All other functions cost as much as an addition."""
 
+ALIGNMENT = 16
+"""Scratch buffers begin at multiples of this number of elements from the start of the scratch memory."""
+
 
 @dataclass(frozen=True, eq=False)
 class KernelProgram:
@@ -62,6 +65,35 @@ class KernelProgram:
         """All loop nests, including nests that are repeated."""
         for part in self.parts:
             yield from part.nests
+
+    @functools.cached_property
+    def scratch_offsets(self) -> Mapping[Buffer, int]:
+        """The offset of each scratch buffer in the memory for all scratch buffers.
+
+        Two buffers may share memory if the last use of one buffer comes before the first write to the other buffer.
+        """
+        last = {b: i for i, part in enumerate(self.parts) for nest in part.nests for b in (*nest.reads, nest.target)}
+        offsets: dict[Buffer, int] = {}
+        for i, part in enumerate(self.parts):
+            for nest in part.nests:
+                if nest.target not in self.scratch or nest.target in offsets:
+                    continue
+                offset, size = 0, _aligned(nest.target.size)
+                for start, end in sorted((start, start + _aligned(b.size)) for b, start in offsets.items() if last[b] >= i):
+                    if offset + size <= start:
+                        break
+                    offset = max(offset, end)
+                offsets[nest.target] = offset
+        return offsets
+
+    @property
+    def scratch_size(self) -> int:
+        """The number of elements of the memory for all scratch buffers."""
+        return max((start + _aligned(b.size) for b, start in self.scratch_offsets.items()), default=0)
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 def program_of(outputs: Mapping[str, Term], panel: int) -> KernelProgram:

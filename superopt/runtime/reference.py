@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import onnx_ir as ir
@@ -410,6 +410,12 @@ def _widen_tensor(tensor: TensorProto, folder: Path) -> None:
         tensor.CopyFrom(numpy_helper.from_array(_read(tensor, folder), tensor.name))
 
 
+def _halves(count: int, mode: str) -> tuple[int, int]:
+    """Return how many of the pixels lie before and after an axis. If the count is odd, more lie after with SAME_UPPER."""
+    smaller, larger = count // 2, count - count // 2
+    return (smaller, larger) if mode == "SAME_UPPER" else (larger, smaller)
+
+
 class Window:
     """The kernel of a convolution or pooling, which slides over the spatial axes of an image.
 
@@ -440,8 +446,7 @@ class Window:
         if mode.startswith("SAME"):
             for axis, (size, step) in enumerate(zip(image, self.strides, strict=True)):
                 missing = max((-(-size // step) - 1) * step + reach[axis] - size, 0)
-                smaller, larger = missing // 2, missing - missing // 2
-                around[axis], around[axis + rank] = (smaller, larger) if mode == "SAME_UPPER" else (larger, smaller)
+                around[axis], around[axis + rank] = _halves(missing, mode)
         self.declared = list(zip(around[:rank], around[rank:], strict=True))
         places, self.pads = [], []
         for size, (before, after), span, step in zip(image, self.declared, reach, self.strides, strict=True):
@@ -584,8 +589,7 @@ def _transposed_pads(
     wanted = attributes.get("output_shape") or [n * s for n, s in zip(image, strides, strict=True)]
     if attributes.get("output_shape") or mode.startswith("SAME"):
         missing = [max(have - want, 0) for have, want in zip(result, wanted[-rank:], strict=True)]
-        halves = [(count // 2, count - count // 2) for count in missing]
-        return halves if mode == "SAME_UPPER" else [(after, before) for before, after in halves]
+        return [_halves(count, mode) for count in missing]
     pads = attributes.get("pads") or (0,) * (2 * rank)
     return [*zip(pads[:rank], pads[rank:], strict=True)]
 
@@ -685,6 +689,7 @@ class _PlainRecurrence(OpRun):
 
     op_domain = ""
     functions: tuple[str, ...]
+    plain: ClassVar[Callable[..., tuple[Array, ...]]]
 
     def _run(self, *given: Array | None, **attributes: Any) -> tuple[Array, ...]:
         lengths = given[4] if len(given) > 4 else None
@@ -692,29 +697,31 @@ class _PlainRecurrence(OpRun):
         if lengths is not None and (lengths != steps).any():
             raise NotImplementedError("sequences of different lengths are not supported")
         functions = tuple(name.lower() for name in attributes.get("activations") or ())
-        plain = functions == self.functions * (len(functions) // len(self.functions))
-        if not plain or attributes.get("clip") or attributes.get("input_forget"):
+        default = functions == self.functions * (len(functions) // len(self.functions))
+        if not default or attributes.get("clip") or attributes.get("input_forget"):
             raise NotImplementedError(f"this kind of {self.onnx_node.op_type} is not supported")
-        found: tuple[Array, ...] = super()._run(*given, **attributes)  # type: ignore[no-untyped-call, safe-super]
-        return found
+        return self.plain(*given, **attributes)
 
 
 class LSTM(_PlainRecurrence, op_lstm.LSTM):
     """ONNX LSTM. See `_PlainRecurrence`."""
 
     functions = ("sigmoid", "tanh", "tanh")
+    plain = op_lstm.LSTM._run
 
 
 class GRU(_PlainRecurrence, op_gru.GRU):
     """ONNX GRU. See `_PlainRecurrence`."""
 
     functions = ("sigmoid", "tanh")
+    plain = op_gru.GRU._run
 
 
 class RNN(_PlainRecurrence, op_rnn.RNN_14):
     """ONNX RNN. See `_PlainRecurrence`."""
 
     functions = ("tanh",)
+    plain = op_rnn.RNN_14._run
 
 
 class BatchNormalization(OpRun):
@@ -755,7 +762,33 @@ def _runtime_kernels(model: ModelProto) -> Iterator[type[OpRun]]:
             yield type(name, (RuntimeKernel,), {"op_domain": domain, "opsets": model.opset_import})
 
 
-class RuntimeKernel(OpRun):
+class _RunByRuntime:
+    """A part of an operator that runs the operator's node in ONNX Runtime, in float32."""
+
+    onnx_node: NodeProto
+    opsets: Sequence[OperatorSetIdProto] = ()
+
+    def _outputs(self, *given: Array | None) -> list[Any]:
+        """Return the outputs of the node for these inputs."""
+        narrow = [None if v is None else v.astype(np.float32) if is_floating(v.dtype) else v for v in given]
+        feeds = {name: v for name, v in zip(self.onnx_node.input, narrow, strict=False) if v is not None}
+        # the sizes of vectors are fixed, because ONNX Runtime needs the number of scales or sizes of a Resize
+        key = tuple((name, v.dtype, v.shape if v.ndim < 2 else (None,) * v.ndim) for name, v in feeds.items())
+        if key not in self._sessions:
+            ports = [
+                helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(kind), shape) for name, kind, shape in key
+            ]
+            outputs = [helper.make_empty_tensor_value_info(name) for name in self.onnx_node.output if name]
+            graph = helper.make_graph([self.onnx_node], "kernel", ports, outputs)
+            self._sessions[key] = Session(helper.make_model(graph, opset_imports=self.opsets, ir_version=_IR_VERSION), Device())
+        return self._sessions[key].run(feeds)
+
+    @functools.cached_property
+    def _sessions(self) -> dict[tuple[tuple[str, np.dtype[Any], tuple[int | None, ...]], ...], Session]:
+        return {}
+
+
+class RuntimeKernel(_RunByRuntime, OpRun):
     """An operator that only ONNX Runtime defines, such as an operator of the domain `com.microsoft`.
 
     ONNX Runtime computes the operator in float32, which is the widest type of most such operators. So the result is a reference
@@ -763,29 +796,13 @@ class RuntimeKernel(OpRun):
     """
 
     op_domain = ""
-    opsets: Sequence[OperatorSetIdProto] = ()
 
     def _run(self, *given: Array | None, **_: object) -> tuple[Array, ...]:
-        narrow = [None if v is None else v.astype(np.float32) if is_floating(v.dtype) else v for v in given]
-        feeds = {name: v for name, v in zip(self.onnx_node.input, narrow, strict=False) if v is not None}
-        key = tuple((name, v.dtype, v.ndim) for name, v in feeds.items())
-        if key not in self._sessions:
-            ports = [
-                helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(v.dtype), [None] * v.ndim)
-                for name, v in feeds.items()
-            ]
-            outputs = [helper.make_empty_tensor_value_info(name) for name in self.onnx_node.output if name]
-            graph = helper.make_graph([self.onnx_node], "kernel", ports, outputs)
-            self._sessions[key] = Session(helper.make_model(graph, opset_imports=self.opsets, ir_version=_IR_VERSION), Device())
-        found = iter(self._sessions[key].run(feeds))
+        found = iter(self._outputs(*given))
         return tuple(_wide(next(found)) if name else np.empty(0) for name in self.onnx_node.output)
 
-    @functools.cached_property
-    def _sessions(self) -> dict[tuple[tuple[str, np.dtype[Any], int], ...], Session]:
-        return {}
 
-
-class Resize(op_resize.Resize):
+class Resize(_RunByRuntime, op_resize.Resize):
     """Resized images (ONNX Resize).
 
     In the mode `nearest`, ONNX Runtime chooses the pixels, because ONNX Runtime rounds coordinates in float32. With
@@ -794,32 +811,18 @@ class Resize(op_resize.Resize):
     """
 
     op_domain = ""
-    opsets: Sequence[OperatorSetIdProto] = ()
 
     def _run(  # type: ignore[override]
         self, x: Array, roi: Array | None = None, scales: Array | None = None, sizes: Array | None = None, **attributes: Any
     ) -> tuple[Array]:
         coordinates = attributes.get("coordinate_transformation_mode")
         if attributes.get("mode") == "nearest" and coordinates != "tf_crop_and_resize":
-            return (x.ravel()[self._chosen(x, roi, scales, sizes)],)
+            (pixels,) = self._outputs(np.arange(x.size, dtype=np.int32).reshape(x.shape), roi, scales, sizes)
+            return (x.ravel()[pixels],)
         if coordinates == "align_corners" and scales is not None and scales.size and not attributes.get("axes"):
             scales, sizes = None, np.floor(np.array(x.shape) * scales).astype(np.int64)
         (found,) = super()._run(x, roi, scales, sizes, **attributes)
         return (found,)
-
-    def _chosen(self, x: Array, *others: Array | None) -> Array:
-        """For each pixel of the result, return the flat position in `x` of the source pixel."""
-        places = np.arange(x.size, dtype=np.int32).reshape(x.shape)
-        narrow = [None if v is None else v.astype(np.float32) if v.dtype.kind == "f" else v for v in others]
-        given = {f"v{n}": v for n, v in enumerate((places, *narrow)) if v is not None}
-        names = [f"v{n}" if f"v{n}" in given else "" for n in range(len(self.onnx_node.input))]
-        node = NodeProto(op_type="Resize", input=names, output=["y"], attribute=self.onnx_node.attribute)
-        ports = [
-            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape) for name, v in given.items()
-        ]
-        graph = helper.make_graph([node], "resize", ports, [helper.make_empty_tensor_value_info("y")])
-        model = helper.make_model(graph, opset_imports=self.opsets, ir_version=_IR_VERSION)
-        return np.asarray(Session(model, Device()).run(given)[0])
 
 
 class GatherElements(OpRun):
