@@ -341,7 +341,8 @@ def scratch_folder() -> Iterator[Path]:
         folder = holder.enter_context(_temporary(Path(tempfile.gettempdir()), SCRATCH))
     except OSError as error:
         raise TargetError(
-            f"temporary files cannot be written: {cause(error)} (the environment variable TMPDIR names their folder)"
+            f"temporary files cannot be written: {cause(error)} "
+            "(the environment variable TMPDIR sets the folder for temporary files)"
         ) from error
     with holder:
         yield folder

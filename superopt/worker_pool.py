@@ -287,7 +287,7 @@ class Tasks:
         try:
             from distributed import Client, LocalCluster
         except ImportError:
-            raise SchedulerError("Dask is not installed: pip install 'superopt[cluster]'") from None
+            raise SchedulerError("Dask is not installed: run `pip install 'superopt[cluster]'`") from None
         kind, _, count = scheduler.partition(":")
         try:
             if kind == "local":
@@ -296,7 +296,7 @@ class Tasks:
             else:
                 client = Client(scheduler)
         except (OSError, ValueError) as error:
-            raise SchedulerError(f"no Dask cluster at {scheduler} ({' '.join(str(error).split())})") from None
+            raise SchedulerError(f"there is no Dask cluster at {scheduler} ({' '.join(str(error).split())})") from None
         executor: Executor = self._opened.enter_context(client).get_executor()
         self._workers = len(client.scheduler_info(n_workers=-1)["workers"])
         return executor

@@ -68,7 +68,7 @@ def test_a_damaged_result_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "times.sqlite"
     assert cached_result(path, ["answer"], [], lambda: 42)[0] == 42
     change(path, "value = '-1'")
-    with pytest.raises(CacheError, match="a damaged entry"):
+    with pytest.raises(CacheError, match="an entry is damaged"):
         cached_result(path, ["answer"], [], lambda: 42)
 
 

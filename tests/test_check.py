@@ -604,7 +604,7 @@ def test_a_missing_runtime_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -
     runtime.cache_clear()
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     try:
-        with pytest.raises(RuntimeMissingError, match="ONNX Runtime is not installed: pip install"):
+        with pytest.raises(RuntimeMissingError, match="ONNX Runtime is not installed: run `pip install"):
             Device()
     finally:
         runtime.cache_clear()

@@ -213,7 +213,7 @@ def test_a_graph_of_what_runs_on_the_cpu(capsys: pytest.CaptureFixture[str], sou
 def test_no_runtime_installed(source: Path, target: Path) -> None:
     finished = command("optimize", source, target, setup="import sys; sys.modules['onnxruntime'] = None")
     assert finished.returncode == errors.RuntimeMissingError.exit_code
-    assert finished.stderr.splitlines()[-1].startswith("superopt: ONNX Runtime is not installed: pip install")
+    assert finished.stderr.splitlines()[-1].startswith("superopt: ONNX Runtime is not installed: run `pip install")
     assert "Traceback" not in finished.stderr
     assert target.read_bytes() == BEFORE
 

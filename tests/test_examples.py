@@ -188,5 +188,5 @@ def test_a_damaged_archive_is_an_error_of_the_example(tmp_path: Path, kind: str)
 def test_a_file_of_one_array_without_a_name_is_refused(tmp_path: Path, name: str) -> None:
     with (tmp_path / name).open("wb") as file:
         np.save(file, np.ones(3))
-    with pytest.raises(ExampleError, match="an array without the name of an input"):
+    with pytest.raises(ExampleError, match="the array has no input name"):
         read_examples([tmp_path / name], as_model(rows()))

@@ -220,7 +220,7 @@ def test_sizes_and_examples_may_not_contradict_fixed_ones() -> None:
     assert at_fixed_sizes([{"m": 2}], Specialization()) == [{"m": 2}]
     with pytest.raises(FixedInputError, match="'n' is fixed to 3, but is also given the size 4"):
         at_fixed_sizes([{"n": 4}], Specialization(sizes={"n": 3}))
-    with pytest.raises(FixedInputError, match="'rate' is fixed to 16000, but an example has 8000"):
+    with pytest.raises(FixedInputError, match="'rate' is fixed to 16000, but an example has the value 8000"):
         superopt.optimize(by_rate(), fix={"rate": 16000}, inputs=[{"rate": 8000}])
     with pytest.raises(FixedInputError, match="'n' is fixed to 3"):
         superopt.optimize(by_rate(), fix={"n": 3}, shapes={"x[0]": 4})

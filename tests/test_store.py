@@ -172,7 +172,7 @@ def test_a_damaged_rules_file_is_named(folder: Path) -> None:
 
 
 def test_a_missing_store_is_named(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="no rule store"):
+    with pytest.raises(StoreError, match="the folder of the rule store"):
         store.load(tmp_path / "nowhere")
 
 

@@ -123,7 +123,7 @@ def test_a_rule_without_a_proof_is_refused_with_the_reason(tmp_path: Path, capsy
         ("", NotationError, "has no rules"),
         ("a: relu(\n", NotationError, "my.rules: "),
         ("a: nothing(x) => x for x[1]\n", SuperoptError, "nothing"),
-        ("a: relu(x) == relu(relu(x)) for x[1]\n", NotationError, "write `left => right`"),
+        ("a: relu(x) == relu(relu(x)) for x[1]\n", NotationError, "write the rule as `left => right`"),
         (TRIPLE + TRIPLE, NotationError, "two rules are called triple-relu"),
         (TRIPLE.replace("triple-relu", "abs-relu-to-relu"), StoreError, "superopt itself has a rewrite"),
     ],
@@ -176,7 +176,7 @@ def test_a_ledger_that_was_edited_or_is_missing_is_refused(store: Path, tmp_path
 
 def test_paths_without_rules_are_refused(tmp_path: Path) -> None:
     for path, message in (
-        (tmp_path / "absent", "not a folder"),
+        (tmp_path / "absent", "neither a folder nor a file"),
         (tmp_path / "absent.rules", "no such file"),
         (tmp_path, "has no file of rules"),
     ):

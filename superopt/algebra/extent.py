@@ -392,7 +392,7 @@ class Condition:
         if found is None and isinstance(condition, Compare) and condition.relation == ">=":
             found = Condition.decide(at_least(condition.left, -1)) or None
         if found is None:
-            raise ShapeError(f"neither proved nor refuted for all sizes: {self}")
+            raise ShapeError(f"the condition {self} is neither proved nor refuted for all sizes")
         return found
 
     def __and__(self, other: Cond) -> Cond:

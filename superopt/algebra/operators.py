@@ -262,7 +262,7 @@ def registry() -> Mapping[str, Operator]:
     """Return all operators of specs/ by name, in alphabetical order."""
     folder = specs_folder()
     if not folder.is_dir():
-        raise SpecError(f"no operator definitions at {folder}")
+        raise SpecError(f"the folder of the operator definitions, {folder}, does not exist")
     meanings = digests(folder, Path(__file__).resolve().parents[1])
     found = [_load(path, meanings[path.stem]) for path in sorted(folder.glob("*.py")) if path.stem != "__init__"]
     return {operator.name: operator for operator in found}
@@ -372,7 +372,7 @@ def _types(value: Attribute) -> object:
 def _checked(name: str, args: tuple[Term, ...], attributes: Mapping[str, Attribute]) -> Term:
     spec = operator(name)
     if spec.definition is None:
-        raise SpecError(f"{name} is only an abbreviation: write the term that defines it")
+        raise SpecError(f"{name} only abbreviates a term of other operators: write this term instead")
     if spec.commutative:
         args = tuple(sorted((a for arg in args for a in (arg.args if arg.op == name else (arg,))), key=lambda t: t.key))
     elif len(args) != spec.arity:
@@ -399,7 +399,7 @@ def _attributes(spec: Operator, args: Sequence[Term], given: Mapping[str, Attrib
         numbers = value if isinstance(value, tuple) else (value,)
         if isinstance(value, tuple) != several or any(isinstance(number, str) for number in numbers):
             kind = "a tuple of numbers, not a text or one number" if several else "one number, not a text or several numbers"
-            raise ShapeError(f"{spec.name}: {parameter.name} is {kind}")
+            raise ShapeError(f"{spec.name}: the attribute {parameter.name} must be {kind}")
         if parameter.kind == "axis":
             value = _from_end(spec, value, rank)
         elif parameter.kind == "axes" and isinstance(value, tuple):
@@ -479,7 +479,7 @@ def _shape(
 def interpret_operator(spec: Operator, operands: Sequence[index.Tensor], attributes: Mapping[str, Attribute]) -> index.Tensor:
     """Return the operator's result for these operands, under the active interpretation of index notation."""
     if spec.definition is None:
-        raise SpecError(f"{spec.name} is only an abbreviation: write the term that defines it")
+        raise SpecError(f"{spec.name} only abbreviates a term of other operators: write this term instead")
     if not spec.commutative:
         return spec.definition(*operands, **attributes)
     terms = list(operands)
@@ -502,7 +502,7 @@ def interpret(term: Term, operands: Sequence[index.Tensor]) -> index.Tensor:
 
 
 def _no_value(*_: object) -> None:
-    raise NotImplementedError("a shape has no values")
+    raise NotImplementedError("only the shape of an operand is known, so its elements cannot be read")
 
 
 def typing_conditions(*roots: Term) -> tuple[Cond, ...]:

@@ -171,7 +171,7 @@ class Term:
         """
         value = self[attribute]
         if not isinstance(value, int | float | Fraction):
-            raise ShapeError(f"{attribute}={value} is not a number")
+            raise ShapeError(f"the value {value} of the attribute {attribute} is not a number")
         return float(value)
 
     def __repr__(self) -> str:

@@ -108,7 +108,7 @@ class StandardOutput(Console):
             discard(sys.stdout)
             if isinstance(error, BrokenPipeError):
                 raise ReaderGoneError from error
-            raise OutputError(f"the standard output cannot be written: {cause(error)}") from error
+            raise OutputError(f"cannot write to the standard output: {cause(error)}") from error
 
 
 WIDTH_IS_KNOWN = (sys.stdout is not None and sys.stdout.isatty()) or os.environ.get("COLUMNS", "").isdecimal()
@@ -220,7 +220,9 @@ def run_optimize(options: argparse.Namespace) -> int:
     require_distinct({**reports, **built}, {"in.onnx": options.source, **argument_data_files("out.onnx", options.target)})
     for label, path in reports.items():
         if path is not None and is_output_data_file_name(options.target, path):
-            raise TargetError(f"{path}: cannot write the {label} file: the data file of {options.target} has this name")
+            raise TargetError(
+                f"{path}: cannot write the {label} file, because the data file of {options.target} has the same name"
+            )
     for path in filter(None, (options.target, options.json, options.certificate, options.html, options.svg, *built.values())):
         require_writable(path)
     asked = optimize_options(options)
@@ -326,7 +328,9 @@ def run_replay(options: argparse.Namespace) -> int:
     require_distinct(reports, {"in.onnx": options.source, **argument_data_files("out.onnx", options.target)})
     for label, path in reports.items():
         if path is not None and is_output_data_file_name(options.target, path):
-            raise TargetError(f"{path}: cannot write the {label} file: the data file of {options.target} has this name")
+            raise TargetError(
+                f"{path}: cannot write the {label} file, because the data file of {options.target} has the same name"
+            )
     for path in filter(None, (options.target, options.certificate)):
         require_writable(path)
     with progress_listener() as listener:
@@ -352,7 +356,9 @@ def run_replay(options: argparse.Namespace) -> int:
     for line in replay_lines(replayed.report):
         out.print(line, soft_wrap=True, markup=False)
     if not replayed.evidence.rewritten:
-        raise ReplayError(f"{options.source}: {replayed.report.reason}; {options.target} is an unchanged copy")
+        raise ReplayError(
+            f"{options.source}: {replayed.report.reason}; {options.target} is an unchanged copy of {options.source}"
+        )
     return 0
 
 
@@ -622,7 +628,7 @@ def chosen_rules(options: argparse.Namespace) -> list[StoredRule]:
     rules, operators = load(), [*map(known_operator, options.operator)]
     families = sorted({stored.family for stored in rules})
     if options.family is not None and options.family not in families:
-        raise StoreError(f"no rule belongs to a family {options.family!r}{suggestion(options.family, families)}")
+        raise StoreError(f"no rule belongs to the family {options.family!r}{suggestion(options.family, families)}")
     return select_rules(rules, family=options.family, part=options.part, operators=operators)
 
 

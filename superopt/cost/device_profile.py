@@ -116,12 +116,12 @@ def read_profile(path: str | os.PathLike[str]) -> DeviceProfile:
     try:
         value: Json = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ProfileError(f"{path}: not a device profile, or truncated (the file is not JSON)") from error
+        raise ProfileError(f"{path}: not a device profile, or a truncated device profile (the file is not JSON)") from error
     if not isinstance(value, dict) or value.get("format") != FORMAT:
         raise ProfileError(f"{path}: not a device profile (`superopt profile --export` writes device profiles)")
     if value.get("version") != VERSION:
         raise ProfileError(
-            f"{path}: a device profile of version {value.get('version')!r}, but this superopt reads version {VERSION}"
+            f"{path}: the device profile has version {value.get('version')!r}, but this superopt reads version {VERSION}"
         )
     try:
         return _of_json(value)
@@ -154,7 +154,7 @@ def _ordered(kernels: Iterable[MeasuredNode]) -> tuple[MeasuredNode, ...]:
 def _known(values: Iterable[Json]) -> Iterable[MeasuredNode]:
     for signature, cold, seconds, outputs in map(json_list, values):
         if not isinstance(cold, bool):
-            raise TypeError("the entry of a node does not say whether its weights were in a cache")
+            raise TypeError("the entry of a node does not say whether the node's weights were in a cache")
         known = MeasuredNode(json_list(signature), cold, KernelTiming.of_json([finite_positive(seconds, zero=True), outputs]))
         demand(known.signature, known.timing.outputs)
         yield known
@@ -162,5 +162,5 @@ def _known(values: Iterable[Json]) -> Iterable[MeasuredNode]:
 
 def _text(value: Json) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"the profile has {value!r} instead of a text")
+        raise TypeError(f"the profile has {value!r} where a text is expected")
     return value

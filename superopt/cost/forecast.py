@@ -190,7 +190,7 @@ class ForecastClock(Clock):
         for kernel in kernels:
             if any(attribute.type in _BODIES for attribute in kernel.node.attribute):
                 raise InvalidModelError(
-                    f"the time of a {kernel.node.op_type} node, which contains a graph, cannot be predicted"
+                    f"the time of a {kernel.node.op_type} node cannot be predicted, because the node contains a graph"
                 )
             name = text_of(kernel.signature())
             counts[name] += 1

@@ -154,7 +154,9 @@ def load_prices(path: str | os.PathLike[str], provider: str = "cpu") -> Prices:
     """
     profile = read_profile(path)
     if provider not in ("cpu", profile.provider):
-        raise ProfileError(f"{path}: a profile for the provider {profile.provider}, but {provider} was requested")
+        raise ProfileError(
+            f"{path}: the profile is for the provider {profile.provider}, but the provider {provider} was requested"
+        )
     return Prices(profile)
 
 

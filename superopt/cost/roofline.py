@@ -70,7 +70,7 @@ class Roofline:
         """
         given = value.get("rates") if isinstance(value, dict) else None
         if not isinstance(value, dict) or not isinstance(given, dict) or {*given} != {*KINDS}:
-            raise ValueError(f"the roofline does not have the rates {', '.join(KINDS)}")
+            raise ValueError(f"the roofline must have exactly the rates {', '.join(KINDS)}")
         rates = {kind: _curve(points) for kind, points in given.items()}
         memory, node = finite_positive(value.get("memory")), finite_positive(value.get("node"))
         call, last_level = (finite_positive(value.get(name), zero=True) for name in ("call", "last_level"))
@@ -95,7 +95,7 @@ def finite_positive(value: Json, *, zero: bool = False) -> float:
         ValueError: `value` is not a finite number, or is too small.
     """
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
-        raise ValueError(f"{value!r} is not a number above 0")
+        raise ValueError(f"{value!r} is not a finite number of at least 0")
     if value == 0 and not zero:
         raise ValueError(f"{value!r} is not a number above 0")
     return float(value)
@@ -104,7 +104,7 @@ def finite_positive(value: Json, *, zero: bool = False) -> float:
 def _curve(points: Json) -> Curve:
     pairs = [p for p in points if isinstance(p, list) and len(p) == 2] if isinstance(points, list) else []
     if not isinstance(points, list) or not pairs or len(pairs) < len(points):
-        raise ValueError("a rate of the roofline is not a list of pairs of numbers")
+        raise ValueError("each rate in the roofline must be a list of number pairs")
     curve = tuple((finite_positive(amount), finite_positive(rate)) for amount, rate in pairs)
     if any(a >= b for (a, _), (b, _) in itertools.pairwise(curve)):
         raise ValueError("a rate of the roofline has amounts that are not in ascending order")

@@ -103,7 +103,7 @@ def draw_environment(
             break
     else:
         raise InstantiationError(
-            f"no numbers for the symbols of the universe {universe.name!r} satisfy the conditions of the universe's operators"
+            f"universe {universe.name!r}: no random values of the symbols satisfied the conditions of the operators"
         )
     arrays = {}
     for v in (v for row in universe.variables for v in row):
@@ -142,7 +142,7 @@ def environments(universe: Universe, legal: Callable[[Environment], bool], rng: 
         if all(len({e.symbols[name] for e in found}) > 1 for name in varied):
             return found
     raise InstantiationError(
-        f"no random environments were found in which each symbol of the universe {universe.name!r} has several numbers"
+        f"universe {universe.name!r}: in every attempt, some symbol had the same value in all random environments"
     )
 
 

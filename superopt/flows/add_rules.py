@@ -50,7 +50,7 @@ def add_rules(file: Path, folder: Path | None = None, *, seed: int = 0, progress
     target = file.parent if folder is None else folder
     text, rules = _read(file)
     if target.resolve() == substitutions_folder().resolve():
-        raise StoreError(f"{target}: this folder contains superopt's own rules; only `superopt generate` may write to it")
+        raise StoreError(f"{target}: this folder contains superopt's own rules; only `superopt generate` may change them")
     added: list[AddedRule] = []
     witnesses: list[StoredWitness] = []
     refused: list[str] = []
@@ -96,7 +96,7 @@ def _read(file: Path) -> tuple[str, list[Rule]]:
     for rule in rules:
         if rule.statement.arrow != "=>":
             raise NotationError(
-                f"{file}: {rule.name}: write `left => right`; an equality needs two rules, one for each direction"
+                f"{file}: {rule.name}: write the rule as `left => right`; an equality needs two rules, one for each direction"
             )
     require_free_family(file.stem)
     require_free_rule_names(rule.name for rule in rules)

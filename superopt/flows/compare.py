@@ -120,10 +120,14 @@ def _require_same_interface(first: Session, second: Session) -> None:
     described = [{port.name: f"{port.name} ({port.dtype})" for port in session.inputs} for session in (first, second)]
     if described[0] != described[1]:
         texts = [", ".join(one.values()) or "none" for one in described]
-        raise CheckFailedError(f"the models have different inputs: {texts[0]}; {texts[1]}")
+        raise CheckFailedError(
+            f"the models have different inputs: {texts[0]} in the first model, {texts[1]} in the second model"
+        )
     if sorted(first.outputs) != sorted(second.outputs):
         texts = [", ".join(session.outputs) for session in (first, second)]
-        raise CheckFailedError(f"the models have different outputs: {texts[0]}; {texts[1]}")
+        raise CheckFailedError(
+            f"the models have different outputs: {texts[0]} in the first model, {texts[1]} in the second model"
+        )
 
 
 def _differences(

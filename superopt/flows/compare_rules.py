@@ -208,7 +208,7 @@ def _line(name: str, text: str) -> Line:
     try:
         statement = parse_statement(f"{name}: {text}")
         if statement.arrow not in ("=>", "=="):
-            raise NotationError(f"a rule with the arrow {statement.arrow} is not an equality")
+            raise NotationError(f"the arrow of a rule must be => or ==, not {statement.arrow}")
         rule = Rule(name, statement)
         return Line(name, text, replace(rule, given=rule.equations))
     except MALFORMED as error:

@@ -125,7 +125,7 @@ def export(rules: Sequence[Rule], form: str) -> ExportedRules:
     """
     found = onnxscript_module(rules) if form == "onnxscript" else export_function_pairs(rules)
     if not found.written:
-        raise StoreError(f"none of {len(rules)} rules can be written as {form}")
+        raise StoreError(f"none of the {len(rules)} rules can be written as {form}")
     return found
 
 

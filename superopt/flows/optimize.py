@@ -191,7 +191,7 @@ def optimize(
             `tune` with a device profile, `ort_config` without `tune`, or `fresh` with `no_cache`.
     """
     if not isinstance(fix or {}, Mapping):
-        raise ValueError(f"fix must map names of inputs and dimensions to values, not {fix!r}")
+        raise ValueError(f"fix must map names of inputs and dimensions to values, but fix is {fix!r}")
     if stop is not None and not hasattr(stop, "is_set"):
         raise ValueError(f"stop must be an event such as threading.Event, not {stop!r}")
     if fresh and no_cache:

@@ -81,7 +81,7 @@ class OptimizationSettings:
                 raise ValueError(f"{name} must be a number of at least {least}, not {given!r}")
             object.__setattr__(self, name, int(given) if whole else float(given))
         if isinstance(self.moves, str):
-            raise ValueError(f"moves must be a sequence of kinds of rewrites, not the text {self.moves!r}")
+            raise ValueError(f"moves must be a sequence of texts, not the single text {self.moves!r}")
         if unknown := set(self.moves) - {*MOVES}:
             raise ValueError(f"unknown move {min(unknown)!r}: expected one of {', '.join(MOVES)}")
         if self.tune and self.device_profile is not None:
@@ -89,9 +89,12 @@ class OptimizationSettings:
         if self.ort_config and not self.tune:
             raise ValueError("ort_config=True requires tune=True")
         if self.kernels and (self.device_profile is not None or self.provider != "cpu"):
-            raise ValueError("kernels=True requires the provider cpu and measured times")
+            raise ValueError("kernels=True requires the provider cpu, and cannot be used with a device profile")
         if self.kernels and self.fp == FpMode.PRECISE:
-            raise ValueError("kernels=True requires the mode relaxed or fast, because kernels round in other places")
+            raise ValueError(
+                "kernels=True requires the mode relaxed or fast, because kernels and ONNX Runtime round "
+                "different intermediate results"
+            )
         if self.kernels:
             compiler()
             native_target()
@@ -139,7 +142,7 @@ def settings_of(options: Options) -> OptimizationSettings:
     budget, shapes, cache = options.get("budget"), options.get("shapes", ()), options.get("cache")
     given: object = [shapes] if isinstance(shapes, Mapping) else shapes
     if not isinstance(given, Sequence) or not all(isinstance(choices, Mapping) for choices in given):
-        raise ValueError(f"shapes must map names of dimensions to sizes, not {shapes!r}")
+        raise ValueError(f"shapes must map names of dimensions to sizes, but shapes is {shapes!r}")
     return OptimizationSettings(
         provider=options.get("provider", "cpu"),
         budget=None if budget is None else duration_seconds(budget),

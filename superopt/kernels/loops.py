@@ -268,7 +268,7 @@ class Tracing:
         if isinstance(value, IndexExpression):
             return made(self.table, "index", value)
         if not isinstance(value, int | float | Fraction):
-            raise UnsupportedError("a number depends on sizes")
+            raise UnsupportedError("a number depends on sizes that are not known")
         return made(self.table, "number", value if isinstance(value, Fraction) else float(value))
 
     def entry(self, matrix: Callable[[], Any], row: Position, column: Position) -> Value:

@@ -291,7 +291,7 @@ class _Scheduling:
         done: dict[Term, Term] = {}
         after = [expanded(root, done) for root in recurrence.after(given)]
         if any(root.is_variable for root in after) or len({*after}) < len(after):
-            raise UnsupportedError(f"a state of {recurrence.every} after a step is also an operand or another state")
+            raise UnsupportedError(f"a new state of {recurrence.every} is a copy of an operand or of another state")
         free = {t for t in subterms(*after) if not t.is_variable and not {*states} & {*variables(t)}}
         inner = [a for t in subterms(*after) if t not in free for a in t.args if a in free]
         whole = _Scheduling({}, self.panel, self.weights, self.scratch, pieces)

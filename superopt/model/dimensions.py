@@ -238,4 +238,4 @@ def _sizes(name: str, given: object) -> list[int]:
         numbers = [int(n) for n in listed if isinstance(n, int | np.integer) and not isinstance(n, bool) and n >= 0]
         if len(numbers) == len(listed):
             return numbers
-    raise ValueError(f"a size of dimension {name!r} is a whole number of at least 0, not {given!r}")
+    raise ValueError(f"a size of dimension {name!r} must be a whole number of at least 0, not {given!r}")

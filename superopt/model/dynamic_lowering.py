@@ -99,7 +99,7 @@ def _auto_pad(node: NodeText, pads: Sequence[object], shapes: Mapping[str, Shape
     for name, wanted in (("SAME_UPPER", (*less, *more)), ("SAME_LOWER", (*more, *less))):
         if all(prove_equal(one, other) for one, other in zip(pads, wanted, strict=True)):  # type: ignore[arg-type]
             return name
-    raise ShapeError(f"the pads of {node.op_type} depend on the dynamic dimensions, and no auto_pad gives the same pads")
+    raise ShapeError(f"the pads of {node.op_type} depend on the dynamic dimensions, and no value of auto_pad gives these pads")
 
 
 def unit_axes(node: NodeText, wanted: Sequence[Extent], shapes: Mapping[str, Shape]) -> tuple[list[int], list[int]] | None:
@@ -149,9 +149,7 @@ def _reshaped(
         kept = axis < len(shape) and prove_equal(n, shape[axis], 0)
         written.append(n if isinstance(n, int) else 0 if kept else -1)
     if written.count(-1) > 1:
-        raise ShapeError(
-            "the new shape of a Reshape has two dynamic dimensions that the operand does not have at the same axes"
-        )
+        raise ShapeError("a Reshape gives two axes dynamic extents that differ from the operand's extents on these axes")
     return written
 
 
@@ -181,7 +179,7 @@ def _bounds(
     """
     shape, axes = shapes.get(node.inputs[0]), given.get(node.inputs[3]) if len(node.inputs) > 3 else None
     if shape is None or axes is None:
-        raise ShapeError("the shape of the operand of a Slice is not known")
+        raise ShapeError("the operand of a Slice has an unknown shape, or the Slice has unknown axes")
     steps = given.get(node.inputs[4], [-1] * len(axes)) if len(node.inputs) > 4 else [1] * len(axes)
     found: list[int] = []
     for n, axis, step in zip(wanted, axes, steps, strict=True):
@@ -211,7 +209,7 @@ def _bound(bound: Extent, extent: Extent) -> int:
     )
     if back < 0 and prove_equal(bound, maximum(extent + back, 0, 1)):
         return back
-    raise ShapeError(f"the bound {bound} of a Slice has no fixed distance from either end of the axis of extent {extent}")
+    raise ShapeError(f"the Slice bound {bound} has no fixed distance from either end of the axis, whose extent is {extent}")
 
 
 _FORMS: Mapping[tuple[str, int], Form] = {

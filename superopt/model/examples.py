@@ -73,7 +73,7 @@ def _read(given: Given, names: Sequence[str]) -> tuple[str, dict[str, Array]]:
             return str(path), _tensors(path, names)
         opened = np.load(path, allow_pickle=False)
         if not isinstance(opened, np.lib.npyio.NpzFile):
-            raise ExampleError(f"{path}: contains an array without the name of an input; use numpy.savez to write an .npz file")
+            raise ExampleError(f"{path}: the array has no input name; use numpy.savez to write an .npz file with input names")
         with opened as stored:
             arrays: dict[str, object] = {name: stored[name] for name in stored.files}
     except ExampleError:
@@ -89,7 +89,7 @@ def _read(given: Given, names: Sequence[str]) -> tuple[str, dict[str, Array]]:
 def _tensors(folder: Path, names: Sequence[str]) -> dict[str, Array]:
     files = sorted(folder.glob("input_*.pb"), key=lambda file: (len(file.name), file.name))
     if not files:
-        raise ExampleError(f"{folder}: no files input_0.pb, input_1.pb and so on")
+        raise ExampleError(f"{folder}: the folder has no example inputs, which must be called input_0.pb, input_1.pb and so on")
     found: dict[str, Array] = {}
     for file, position in zip(files, names, strict=False):
         try:
@@ -114,7 +114,9 @@ def _fitted(label: str, arrays: Mapping[str, Array], inputs: Mapping[str, ir.Val
         shape = tuple(value.shape) if value.shape is not None else array.shape
         fixed = [extent if isinstance(extent, int) and extent >= 0 else None for extent in shape]
         if len(fixed) != array.ndim or any(n not in (None, size) for n, size in zip(fixed, array.shape, strict=True)):
-            raise ExampleError(f"{label}: {name!r} has the shape {list(array.shape)}, but the model's input has {value.shape}")
+            raise ExampleError(
+                f"{label}: {name!r} has the shape {list(array.shape)}, but the model's input has the shape {value.shape}"
+            )
         fitted[name] = _cast(label, name, array, value)
     return fitted
 
@@ -131,5 +133,7 @@ def _cast(label: str, name: str, array: Array, value: ir.Value) -> Array:
     if wanted == array.dtype:
         return array
     if not np.can_cast(array.dtype, wanted, "same_kind"):
-        raise ExampleError(f"{label}: {name!r} has elements of type {array.dtype}, but the model's input has {wanted}")
+        raise ExampleError(
+            f"{label}: {name!r} has elements of type {array.dtype}, but the model's input has elements of type {wanted}"
+        )
     return array.astype(wanted)

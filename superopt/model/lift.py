@@ -379,7 +379,7 @@ class _Node:
         value = self.node.inputs[position]
         array = None if value is None else constant_array(value)
         if array is None or array.dtype.kind != "i":
-            raise ShapeError(f"{self.op_type}: input {position} is not a constant of integers")
+            raise ShapeError(f"{self.op_type}: input {position} is not an integer constant")
         return array
 
     def constant(self, position: int) -> Term:
@@ -436,7 +436,9 @@ class _Node:
         elif auto_pad != "NOTSET":
             needed = _needed_pads(image, kernel, strides, dilations)
             if self.op_type not in CLAMPING and any(n < 0 for n in needed):
-                raise ShapeError(f"{self.op_type}: the pads are negative, which runtimes interpret differently")
+                raise ShapeError(
+                    f"{self.op_type}: the pads are negative, and runtimes disagree on the meaning of negative pads"
+                )
             pads = _same_pads(needed, more_before=auto_pad == "SAME_LOWER")
         if self.attribute("ceil_mode", 0):
             pads = _ceil_pads(image, kernel, strides, dilations, pads)
@@ -479,7 +481,9 @@ def _common(op_type: str, extents: Sequence[int]) -> int:
     """
     longest = next((n for n in extents if n != 1), 1)
     if not all(n == 1 or prove_equal(n, longest) for n in extents):
-        raise ShapeError(f"{op_type}: the extents {', '.join(map(str, extents))} do not broadcast in the same way at all sizes")
+        raise ShapeError(
+            f"{op_type}: the broadcasting of the extents {', '.join(map(str, extents))} depends on the dynamic dimensions"
+        )
     return longest
 
 

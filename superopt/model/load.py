@@ -120,11 +120,11 @@ def _model_in_memory(source: object) -> Model | None:
 
 def _parsed(content: bytes) -> ModelProto:
     if not content:
-        raise InvalidModelError("the model: the file is empty")
+        raise InvalidModelError("the model is empty")
     try:
         return onnx.load_model_from_string(content)
     except Exception as error:
-        raise InvalidModelError(f"the model: not an ONNX model ({first_line(error)})") from error
+        raise InvalidModelError(f"the given bytes are not an ONNX model ({first_line(error)})") from error
 
 
 def _parse(path: Path) -> ModelProto:
@@ -265,16 +265,16 @@ def _bound(tensor: ir.ExternalTensor, path: Path, label: str) -> ir.ExternalTens
     location = os.fspath(tensor.location)
     folder = path.parent
     if Path(location).is_absolute() or ".." in Path(location).parts:
-        raise InvalidModelError(f"{label}: external data path {location!r} leaves the model's folder")
+        raise InvalidModelError(f"{label}: external data path {location!r} points outside the model's folder")
     file = folder / location
     if not file.is_file():
-        raise ModelNotFoundError(f"{label}: its external data file {file} is missing")
+        raise ModelNotFoundError(f"{label}: the external data file {file} is missing")
     real = file.resolve()
     if not any(real.is_relative_to(home) for home in (folder.resolve(), path.resolve().parent)):
-        raise InvalidModelError(f"{label}: external data path {location!r} is a link that leaves the model's folder")
+        raise InvalidModelError(f"{label}: external data path {location!r} is a link to a file outside the model's folder")
     end = (tensor.offset or 0) + (tensor.nbytes if tensor.length is None else tensor.length)
     if file.stat().st_size < end:
-        raise InvalidModelError(f"{label}: its external data file {file} is shorter than tensor {tensor.name!r} needs")
+        raise InvalidModelError(f"{label}: the external data file {file} is too short for the tensor {tensor.name!r}")
     linked = real != folder.resolve() / location or real.stat().st_nlink > 1
     return ir.ExternalTensor(
         str(real) if linked else location,

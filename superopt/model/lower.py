@@ -541,12 +541,12 @@ class _Lowering:
         try:
             number = float(given)
         except OverflowError:
-            raise ShapeError(f"the type {self.dtype} cannot represent a number as large as an attribute") from None
+            raise ShapeError(f"the type {self.dtype} cannot represent a number, because the number is too large") from None
         with np.errstate(over="ignore"):
             found = np.asarray(number, dtype=self.dtype)
         far = float(found) != number and abs(float(found) - number) > MODEL.max_rounding_share * abs(number)
         if far and math.isfinite(number):
-            raise ShapeError(f"the type {self.dtype} cannot represent a number near {number:g}")
+            raise ShapeError(f"the type {self.dtype} cannot represent {number:g}, not even approximately")
         return found
 
     def _symbolic(self, numbers: Iterable[Extent]) -> str:

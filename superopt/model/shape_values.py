@@ -503,9 +503,7 @@ class ShapeValues:
             elif copies and n == 0:
                 result.append(_given(x)[axis])
             elif not prove(at_least(n, 0), 0):
-                raise ShapeError(
-                    f"the new shape of a Reshape has the extent {n}, which might be -1, so the inferred axis is not known"
-                )
+                raise ShapeError(f"the extent {n} in the new shape of a Reshape might be -1, so the inferred axis is not known")
             elif copies and x is not None and axis < len(x):
                 result.append(n if n == x[axis] or prove(at_least(n, 1), 0) else choose(same(n, 0), x[axis], n))
             else:
@@ -623,7 +621,9 @@ class ShapeValues:
         at = {"scales": 1, "sizes": 3} if node.op_type == "Upsample" or len(node.inputs) < 3 else {"scales": 2, "sizes": 3}
         axes = _attribute(node, "axes", tuple(range(len(x))))
         if node.attributes.get_string("keep_aspect_ratio_policy", "stretch") != "stretch":
-            raise ShapeError(f"the sizes of the axes of a {node.op_type} depend on each other (keep_aspect_ratio_policy)")
+            raise ShapeError(
+                f"{node.op_type} keeps the aspect ratio, so the sizes of axes depend on each other (keep_aspect_ratio_policy)"
+            )
         wanted = self._optional(node, at["sizes"], "sizes")
         if wanted:
             for axis, n in zip(axes, wanted, strict=True):
@@ -896,7 +896,7 @@ class ShapeValues:
             return elements
         over = tuple(a % elements.ndim for a in _ints(axes)) if axes else tuple(range(elements.ndim))
         if elements.size and node.inputs[0] is not None and node.inputs[0].dtype in FLOATS:
-            raise ShapeError(f"{node.op_type} of floating-point numbers may be rounded")
+            raise ShapeError(f"the result of {node.op_type} on floating-point numbers may be rounded")
         kept = node.attributes.get_int("keepdims", 1) != 0
         _require_exact(node, [elements])
         combine = _REDUCTIONS[node.op_type]
@@ -958,7 +958,7 @@ def _condition(element: Element) -> Cond:
 
 def _given(shape: Shape | None) -> Shape:
     if shape is None:
-        raise ShapeError("the shape of a value that a node reads or computes is not known")
+        raise ShapeError("the shape of an input or an output of a node is not known")
     return shape
 
 
@@ -1137,7 +1137,7 @@ def _cast(values: ShapeValues, node: ir.Node, floats: bool, element: Element) ->
         and BITS.get(target, 0) < BITS.get(given, max(BITS.values()))
         and any(map(is_unknown, atoms(number)))
     ):
-        raise ShapeError("a data-dependent integer might not be representable in the type that it is cast to")
+        raise ShapeError("a data-dependent integer might not fit into the target type of a Cast")
     if not floats or target in FLOATS:
         if floats:
             values._float()
@@ -1177,7 +1177,7 @@ def _xor(a: Cond, b: Cond) -> Cond:
 def _same_elements(_v: ShapeValues, node: ir.Node, floats: bool, one: Element, other: Element) -> Element:
     if isinstance(_whole(one), Size | int | Fraction):
         return _comparison(_equal)(_v, node, floats, one, other)
-    raise ShapeError(f"the operands of {node.op_type} are conditions, and conditions are not compared")
+    raise ShapeError(f"the operands of {node.op_type} are conditions, and conditions cannot be compared")
 
 
 def _sign(_v: ShapeValues, _n: ir.Node, _f: bool, element: Element) -> Element:

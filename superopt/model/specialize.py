@@ -51,7 +51,9 @@ def read_fixed(given: Mapping[str, Fixable], model: Model) -> Specialization:
             size = _size(name, value)
             for own in spellings[name]:
                 if sizes.setdefault(own, size) != size:
-                    raise FixedInputError(f"dimension {own!r} is fixed to {sizes[own]}, but {name!r} fixes it to {size}")
+                    raise FixedInputError(
+                        f"dimension {own!r} is fixed to {sizes[own]}, but {name!r} fixes this dimension to {size}"
+                    )
         else:
             known = ", ".join([*filter(None, inputs), *dynamic_dimension_names(model)])
             raise FixedInputError(f"the model has no input or dynamic dimension {name!r}: the possible names are {known}")
@@ -63,7 +65,7 @@ def _value(value: ir.Value, given: Fixable) -> npt.NDArray[np.generic]:
     if value.dtype is None or shape is None or not all(isinstance(n, int) and n > 0 for n in shape):
         raise FixedInputError(
             f"input {value.name!r} cannot be given a value, because a dimension of the input has no known size: "
-            "fix the sizes of the dimensions first"
+            "fix the sizes of the input's dimensions first"
         )
     wanted = np.dtype(object) if value.dtype == ir.DataType.STRING else value.dtype.numpy()
     array = _parsed(given, wanted, value.name or "")
@@ -131,7 +133,7 @@ def agreeing_examples(examples: Sequence[Example], fixed: Specialization) -> tup
         for name, value in fixed.values.items():
             if name in example and not np.array_equal(example[name], value):
                 raise FixedInputError(
-                    f"input {name!r} is fixed to {value.tolist()}, but an example has {example[name].tolist()}"
+                    f"input {name!r} is fixed to {value.tolist()}, but an example has the value {example[name].tolist()}"
                 )
     return (*examples,)
 

@@ -381,7 +381,7 @@ def parse_statement(line: str) -> Statement:
     rest, _, ranks = rest.partition(" for ")
     parts = re.split(r"\s(=>|==)\s", rest)
     if len(parts) != 3:
-        raise NotationError(f"not of the form 'name: left => right for x[2] where ...': {line.strip()}")
+        raise NotationError(f"a rule must have the form 'name: left => right for x[2] where ...': {line.strip()}")
     left, arrow, right = (p.strip() for p in parts)
     return Statement(matched["name"] or "", left, arrow, right, _ranks(ranks.strip()), _conditions(where.strip()))
 
@@ -436,10 +436,12 @@ def equation_at_ranks(statement: Statement, ranks: Mapping[str, int]) -> Equatio
     reals = real_names(statement.left, statement.right)
     left, right = parse(statement.left, declared, reals, axes), parse(statement.right, declared, reals, axes)
     if len(left) != len(right):
-        raise NotationError(f"{statement.name}: the sides have {len(left)} and {len(right)} outputs")
+        raise NotationError(
+            f"{statement.name}: the left side has {len(left)} outputs, but the right side has {len(right)} outputs"
+        )
     if any(a.rank != b.rank for a, b in zip(left, right, strict=True)):
-        raise ShapeError(f"{statement.name}: the sides differ in rank")
+        raise ShapeError(f"{statement.name}: the two sides have different ranks")
     where = conjunction(*(parse_condition(c, declared, reals, axes) for c in statement.where))
     if where is False:
-        raise ShapeError(f"{statement.name}: its conditions exclude these ranks and axes")
+        raise ShapeError(f"{statement.name}: the conditions are false at the given ranks and axes")
     return Equation(left, right, where, tuple(ranks.items()))

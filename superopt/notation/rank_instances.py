@@ -36,7 +36,7 @@ def equations(statement: Statement) -> list[Equation]:
         except ShapeError as error:
             why = error
     if not found:
-        raise NotationError(f"{statement.name}: not well typed at any of its ranks ({why})")
+        raise NotationError(f"{statement.name}: the rule is not well typed at any of its ranks ({why})")
     return found
 
 

@@ -44,7 +44,7 @@ def _constant(quotient: Term) -> Term:
     for region in regions([below]):
         number = ratio(ones, below, region)
         if number is None:
-            raise Undecidable(f"1 / {below.op} is not the same small fraction at all positions of {region}")
+            raise Undecidable(f"1 / {below.op} is not a small fraction, or has different values at positions of {region}")
         boxes.setdefault(number, []).append(region)
     return piecewise_constant(quotient.sizes, [(b, n) for n, held in boxes.items() for b in merge_boxes(held)], Fraction(1))
 

@@ -93,7 +93,9 @@ def _tests(program: Term, mutant: Term, tests: int | None) -> tuple[int, int]:
     if not all(isinstance(n, int) for term in subterms(program, mutant) for n in term.shape):
         raise Undecidable("an extent of the program or the mutant is not an integer")
     if program.sizes != mutant.sizes:
-        raise Undecidable(f"the output shapes {program.sizes} of the program and {mutant.sizes} of the mutant differ")
+        raise Undecidable(
+            f"the program has the output shape {program.sizes}, but the mutant has the output shape {mutant.sizes}"
+        )
     one, other = extremes(program), extremes(mutant)
     lost = int(max((one + other).numerators, 0.0) / (BITS - 0.01))
     per_test = BITS - 0.01 - math.log2(max(one.degree, other.degree, 1))
@@ -276,7 +278,7 @@ def _mixed(box: Box, programs: Sequence[Mapping[Term, Family]]) -> tuple[tuple[i
     if free.size > MUTANT.max_compared_positions:
         raise Undecidable(
             f"elements of one input are read with different strides at {free.size} positions, "
-            f"but the limit is {MUTANT.max_compared_positions}"
+            f"but the limit is {MUTANT.max_compared_positions} positions"
         )
     for family in together.values():
         for one, other in itertools.combinations(family, 2):

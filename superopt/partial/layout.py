@@ -265,7 +265,7 @@ class Digits:
         """
         extent = self.extents[digit]
         if extent % size:
-            raise ShapeError(f"the factor {size} does not divide the extent {extent} of a part of an axis")
+            raise ShapeError(f"the factor {size} does not divide {extent}, the extent of a part of an axis")
         new = len(self.extents)
         self.extents.append(size if inner else extent // size)
         self.extents[digit] = extent // size if inner else size

@@ -94,7 +94,7 @@ class Points:
         except TooLarge:
             axis = max(range(len(shape)), key=shape.__getitem__)
             if shape[axis] == 1:
-                raise Undecidable(f"a single value of {term.op} needs more memory than is available") from None
+                raise Undecidable(f"a single value of {term.op} needs more memory than the limit allows") from None
             for half in (slice(None, shape[axis] // 2), slice(shape[axis] // 2, None)):
                 part = (slice(None),) * axis + (half,)
                 yield from self._in_pieces(term, tuple(g[part] if g.shape[axis] > 1 else g for g in grids))

@@ -182,7 +182,7 @@ def draws(family: ProgramFamily, within: Range, rng: np.random.Generator, *, whe
         tries = 0
         yield draw
     raise InstantiationError(
-        f"{family.name}: only {len(known)} choices of sizes were found that satisfy the conditions and typing of {family.text}"
+        f"{family.name}: only {len(known)} of the tried sizes satisfy the conditions and the typing of {family.text}"
     )
 
 

@@ -117,7 +117,7 @@ class StackedSource:
     def _product(self, member: Member, read: Reads) -> list[Array]:
         if read.variables.count(member.data) != 1 or len(read.variables) > 2:
             raise Undecidable(
-                f"a product in the program {member.program.op} is not one data element times at most one weight element"
+                f"each product in the program {member.program.op} must have one data element and at most one weight element"
             )
         position = read.variables.index(member.data)
         coordinates = read.at[position]

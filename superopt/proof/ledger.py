@@ -183,7 +183,7 @@ def write_proofs(rows: Sequence[LedgerRow], folder: Path | None = None) -> None:
     lines: dict[str, list[LedgerEntry]] = {}
     for row in rows:
         if not isinstance(row.verdict, Proved):
-            raise UnprovedError(f"nothing is written: {row.name} is not proved ({row.verdict})")
+            raise UnprovedError(f"nothing is written, because {row.name} is not proved ({row.verdict})")
         found = entry_of(row.rule, row.verdict, solver=z3_solver_version())
         if row.entry is not None:
             known = row.entry

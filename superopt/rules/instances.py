@@ -162,7 +162,7 @@ class _Draw:
                 prod(e(values) for e in shape) <= RULE.max_instance_elements for shape in self.extents
             ):
                 return self._instance(values)
-        raise InstantiationError(f"no sizes that satisfy the conditions were found in {RULE.max_instance_tries} attempts")
+        raise InstantiationError(f"in {RULE.max_instance_tries} attempts, no sizes satisfied the conditions")
 
     def _attempt(self, rng: np.random.Generator, choices: Sequence[Weights]) -> Assignment | None:
         values: Assignment = [0] * len(self.free)

@@ -190,7 +190,7 @@ def families(folder: Path | None = None) -> tuple[str, ...]:
     """
     where = substitutions_folder() if folder is None else folder
     if not where.is_dir():
-        raise StoreError(f"no rule store at {where}")
+        raise StoreError(f"the folder of the rule store, {where}, does not exist")
     return tuple(sorted(path.stem for path in where.glob("*.rules")))
 
 

@@ -45,7 +45,7 @@ def load_user_rules(paths: Sequence[str | os.PathLike[str]]) -> list[Rule]:
 
 def _family_of(path: Path) -> str:
     if path.suffix != SUFFIX:
-        raise StoreError(f"{path}: not a folder, and not a file whose name ends in {SUFFIX}")
+        raise StoreError(f"{path}: neither a folder nor a file whose name ends in {SUFFIX}")
     if not path.is_file():
         raise StoreError(f"{path}: no such file")
     return path.stem

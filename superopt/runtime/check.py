@@ -482,7 +482,7 @@ class _Bench:
         try:
             exact = self.reference.run(feeds, partial=not ordinary)
             if not _alike(values, exact):
-                raise NoReferenceError("the float64 evaluator gives results of different shapes")
+                raise NoReferenceError("the float64 evaluator and ONNX Runtime give results of different shapes")
         except NoReferenceError as error:
             if not self.evaluated:
                 self.reference, self.why = None, str(error)
@@ -650,7 +650,7 @@ def _compared(
             faults = ((name, output.difference() if identical else output.fault(factor)) for name, output in outputs)
             name, fault = next((found for found in faults if found[1]), ("", ""))
             if fault and identical:
-                raise CheckFailedError(f"output {name!r} {where}{fault}")
+                raise CheckFailedError(f"output {name!r} on {run.name} inputs: {fault}")
             if fault:
                 doubtful.append((run, others))
             elif run.exact is not None or (direct and run.ordinary):
@@ -705,7 +705,9 @@ def _require_plain_runs(candidate: Loadable, device: Device, possible: Sequence[
             try:
                 plain.require_runs(feeds)
             except InvalidModelError as error:
-                raise CheckFailedError(f"on {name} inputs, without graph optimizations: {error}") from error
+                raise CheckFailedError(
+                    f"on {name} inputs, the candidate does not run without graph optimizations: {error}"
+                ) from error
 
 
 def _looked_closer(

@@ -34,7 +34,8 @@ def runtime() -> Any:
         import onnxruntime
     except ImportError as error:
         raise RuntimeMissingError(
-            "ONNX Runtime is not installed: pip install 'superopt[gpu]' (or 'superopt[cpu]' for the CPU only)"
+            "ONNX Runtime is not installed: run `pip install 'superopt[gpu]'`, "
+            "or `pip install 'superopt[cpu]'` for the CPU only"
         ) from error
     return onnxruntime
 
@@ -71,7 +72,9 @@ class Device:
             raise ProviderError("the layout NHWC requires the provider cuda")
         available = runtime().get_available_providers()
         if PROVIDERS[self.provider] not in available:
-            raise ProviderError(f"the installed ONNX Runtime has no provider {self.provider}; it has {', '.join(available)}")
+            raise ProviderError(
+                f"the installed ONNX Runtime has no provider {self.provider}; its providers are {', '.join(available)}"
+            )
 
     @property
     def one_thread(self) -> Device:

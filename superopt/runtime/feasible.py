@@ -71,7 +71,9 @@ def find_feasible(
             try:
                 for numbers in where:
                     if sum(math.prod(port.concrete(numbers)) for port in session.inputs) > CHECK.max_input_elements:
-                        raise InvalidModelError("the inputs of the model have too many elements for random values")
+                        raise InvalidModelError(
+                            "the inputs of the model have too many elements to fill them with random values"
+                        )
                     session.run(way.values(session.inputs, sizes=numbers))
             except InvalidModelError as failed:
                 error = error or str(failed)

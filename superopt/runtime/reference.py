@@ -601,7 +601,7 @@ class MaxPool(OpRun):
 
     def _run(self, x: Array, **attributes: Any) -> tuple[Array]:
         if len(self.onnx_node.output) > 1:
-            raise NotImplementedError("the indices output of MaxPool is not supported")
+            raise NotImplementedError("the output Indices of MaxPool is not supported")
         window = Window(x.shape[2:], attributes.pop("kernel_shape"), **attributes)
         result = np.full((*x.shape[:2], *window.places), -np.inf, x.dtype)
         for _, pixels in window.taps(window.padded(x, -np.inf)):
@@ -735,7 +735,7 @@ class BatchNormalization(OpRun):
 
     def _run(self, x: Array, *given: Array, epsilon: float | None = None, **attributes: Any) -> tuple[Array]:
         if len(self.onnx_node.output) > 1 or attributes.get("training_mode") or attributes.get("spatial") == 0:
-            raise NotImplementedError("BatchNormalization in training is not supported")
+            raise NotImplementedError("BatchNormalization in training mode is not supported")
         channels = (-1, *(1,) * (x.ndim - 2))
         scale, bias, mean, variance = (v.astype(x.dtype).reshape(channels) for v in given)
         return (scale * (x - mean) / np.sqrt(variance + (1e-5 if epsilon is None else epsilon)) + bias,)

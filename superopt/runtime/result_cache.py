@@ -48,7 +48,9 @@ def cached_result(
         record, seconds = json_list(kept)
         return record, json_number(seconds)
     except (TypeError, ValueError) as error:
-        raise CacheError(f"{cache}: a damaged entry ({first_line(error)}); `superopt cache clear` removes the cache") from error
+        raise CacheError(
+            f"{cache}: an entry is damaged ({first_line(error)}); `superopt cache clear` removes the cache"
+        ) from error
 
 
 def from_fields(kind: Callable[..., T], record: Json) -> T:

@@ -146,7 +146,7 @@ def _values(term: Term, x: Term, sizes: Mapping[Atom, int]) -> Array:
         ShapeError: The term is not defined at these sizes, or its evaluation needs too much memory.
     """
     if any(_evaluated_elements(part, sizes) > SEARCH.max_rearranged_elements for part in subterms(term)):
-        raise ShapeError("the tensors are too large to compare rearrangements")
+        raise ShapeError("the tensors are too large for a comparison of rearrangements")
     shape = numbers_of(x.shape, sizes)
     return evaluate_terms((term,), {x.name: _samples(shape)}, sizes.get, Floats(tail=1))[0]
 

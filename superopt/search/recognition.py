@@ -468,7 +468,7 @@ def _rounding_errors(term: Term, x: Array, weights: Sequence[tuple[str, Shape]],
 
 def _integer(extent: Extent) -> int:
     if not isinstance(extent, int):
-        raise ShapeError(f"{extent} is not a number")
+        raise ShapeError(f"the extent {extent} is not a number")
     return extent
 
 

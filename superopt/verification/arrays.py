@@ -85,7 +85,9 @@ def certificate_dimension_sizes(
         for place, (extent, number) in enumerate(zip(term.shape, np.shape(arrays[term.name]), strict=True)):
             here = substitute_attribute(extent, found.get)
             if not isinstance(here, int):
-                raise UndecidedError(f"axis {place} of {term.name} has size {extent}, but not all of these sizes are known")
+                raise UndecidedError(
+                    f"axis {place} of {term.name} has size {extent}, which contains a dimension of unknown size"
+                )
             if here != number:
                 raise ShapeError(f"axis {place} of {term.name} has size {number}, but size {extent} in the certificate")
     return found.get

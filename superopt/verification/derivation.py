@@ -636,7 +636,11 @@ def _require_kinds(original: ModelSource, rewrites: Sequence[Rewrite], made: _Ma
             for name in (place.inputs.get(x.name, "") for place in rewrite.places):
                 weight = made.knows(name) and name not in given
                 if (weight and not x.constant) or (x.constant and name in given and name not in made.tensors.protos):
-                    raise CertificateError(f"a variable for {name!r} is {'not ' if weight else ''}marked as a weight")
+                    raise CertificateError(
+                        f"the weight {name!r} has a variable that is not marked as a weight"
+                        if weight
+                        else f"{name!r} is not a weight, but its variable is marked as a weight"
+                    )
                 kind = made.kind(name)
                 if kind and ((x.condition and kind != "b") or (x.position and kind not in "iu")):
                     raise CertificateError(f"the variable for the weight {name!r} and the weight itself have different types")
@@ -668,7 +672,7 @@ def _compared(place: RewrittenNodes, terms: State, values: Mapping[str, Array], 
         terms: The terms of the segment before or after the rewrite steps.
         values: The values of the run, by name.
         sizes: The sizes of the dynamic dimensions.
-        which: `before` or `after`, for error messages.
+        which: `before` for the initial terms, or `after` for the final terms. Error messages contain this information.
 
     Returns:
         False if a value is missing, or if a term cannot be evaluated.
@@ -676,11 +680,12 @@ def _compared(place: RewrittenNodes, terms: State, values: Mapping[str, Array], 
     Raises:
         CertificateError: The terms do not fit the segment, or the values disagree.
     """
+    stage = "initial" if which == "before" else "final"
     if len(terms) != len(place.outputs):
         raise CertificateError(f"a segment has {len(place.outputs)} outputs, but {len(terms)} terms")
     names = {x.name: place.inputs.get(x.name) for x in certificate_variables(terms)}
     if None in names.values():
-        raise CertificateError("a term of a segment reads a variable without a value in the model")
+        raise CertificateError("a term of a segment reads a variable that has no value in the model")
     if not {*names.values(), *place.outputs} <= values.keys():
         return False
     arrays = {name: np.asarray(values[value or ""]) for name, value in names.items()}
@@ -698,11 +703,9 @@ def _compared(place: RewrittenNodes, terms: State, values: Mapping[str, Array], 
     except UndecidedError:
         return False
     except ShapeError as error:
-        raise CertificateError(
-            f"the terms {which} the steps do not fit the segment of {place.outputs[0]!r} ({error})"
-        ) from error
+        raise CertificateError(f"the {stage} terms do not fit the segment of {place.outputs[0]!r} ({error})") from error
     if off:
-        raise CertificateError(f"value {off[0]!r} differs from its term {which} the steps of the certificate")
+        raise CertificateError(f"value {off[0]!r} differs from its {stage} term in the certificate")
     return True
 
 

@@ -65,7 +65,7 @@ class Runner:
         try:
             import onnxruntime as ort
         except ImportError:
-            raise RuntimeMissingError("verify needs onnxruntime or onnxruntime-gpu") from None
+            raise RuntimeMissingError("`superopt verify` needs onnxruntime or onnxruntime-gpu") from None
         options = ort.SessionOptions()
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.intra_op_num_threads = self.threads
@@ -298,7 +298,7 @@ class _Pair:
             self.reason = reason
             return False
         if reason := after.run(feeds):
-            raise CheckFailedError(f"on {name}, the original runs, but the optimized model does not ({reason})")
+            raise CheckFailedError(f"on {name}, the original runs, but the optimized model does not run ({reason})")
         return True
 
     def compare(
@@ -321,7 +321,7 @@ class _Pair:
             return False
         found = self.after.run(feeds)
         if isinstance(found, str):
-            raise CheckFailedError(f"on {name}, the original runs, but the optimized model does not ({found})")
+            raise CheckFailedError(f"on {name}, the original runs, but the optimized model does not run ({found})")
         turns = range(1, 1 if self.identical else VERIFY.nudged_run_count + 1)
         boundaries = self.before.source.boundaries
         nudged = (perturb_feeds(feeds, self.seed + turn, boundaries) for turn in turns)

@@ -80,7 +80,7 @@ class StepChecker:
             except ShapeError as error:
                 raise CertificateError(f"step {step.rule!r} leads to ill-typed terms") from error
         if state != rewrite.after:
-            raise CertificateError("the steps do not lead to the terms that the certificate names")
+            raise CertificateError("the steps do not lead to the final terms in the certificate")
         return shown
 
     def require_flags(self, shown: Sequence[CheckedStep], certificate: Certificate) -> None:
@@ -99,7 +99,9 @@ class StepChecker:
                     f"rule {one.rule!r} needs the floating-point flag {missing[0]}, which the certificate does not state"
                 )
         if certificate.mode == "precise" and {*certificate.flags} - {FpFlag.NSZ}:
-            raise CertificateError("the precise mode allows no floating-point flag except nsz")
+            raise CertificateError(
+                "the certificate states a floating-point flag that the precise mode forbids (the mode permits only nsz)"
+            )
 
     def _require_known(self, name: str) -> None:
         if name.startswith(PARTLY) or name in fusions() or recognized_operator(name) is not None:
@@ -228,13 +230,13 @@ def cut_common_step_terms(roots: State, replacements: State) -> tuple[list[Term]
 def _require_there(step: CertifiedStep, state: State) -> None:
     there = {*subterms(*state)}
     if len(step.roots) != len(step.replacements) or len({*step.roots}) < len(step.roots):
-        raise CertificateError(f"step {step.rule!r} does not have one replacement for each of its roots")
+        raise CertificateError(f"step {step.rule!r} does not have exactly one replacement for each root")
     for root, new in zip(step.roots, step.replacements, strict=True):
         if root not in there:
             raise CertificateError(f"step {step.rule!r} replaces a {root.op} term that is not among the current terms")
         if root.shape != new.shape:
             raise CertificateError(f"step {step.rule!r} replaces a {root.op} term with a term of a different shape")
         if root.constant:
-            raise CertificateError(f"step {step.rule!r} replaces a weight")
+            raise CertificateError(f"step {step.rule!r} replaces a weight, although steps must not replace weights")
     if not there.issuperset(certificate_variables(step.replacements)):
-        raise CertificateError(f"step {step.rule!r} reads a variable that is not among the current terms")
+        raise CertificateError(f"step {step.rule!r} reads a variable that the current terms do not contain")

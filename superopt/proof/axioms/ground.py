@@ -89,7 +89,7 @@ def read_ground(text: str, assumptions: Assumptions) -> Ground:
         if assumptions.holds(substitute_cond(equation.where, binding.value)):
             return Ground(text, axiom, instantiate(left, binding), instantiate(right, binding))
     raise ShapeError(
-        f"the axiom instance {text} is ill typed at the ranks of the rule's variables, or fails the axiom's condition"
+        f"the axiom instance {text} is ill typed at the ranks of the rule's variables, or violates the axiom's condition"
     )
 
 

@@ -78,7 +78,7 @@ class Assumptions:
         self._opaque: set[Atom] = set()
         self.facts = self._solve(self.assumed)
         if False in self.facts:
-            raise ShapeError("the left side is not well typed at any sizes")
+            raise ShapeError("there are no sizes at which the left side is well typed")
         self._lowest = _lower_bounds(self.facts)
         self._known: dict[Cond, bool] = dict.fromkeys(self.facts, True)
         self._typed: dict[Term, bool] = {}

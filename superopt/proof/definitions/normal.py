@@ -261,7 +261,7 @@ class Normal:
             case (Summand(1, (), (), (Read(name, indices),)),):
                 return body(0 if extent == 1 else size(Entry(name, indices, extent))).tree
             case _:
-                raise TooLongError("an index is computed by arithmetic and not read from an input")
+                raise TooLongError("an index is computed by arithmetic instead of being read from an input")
 
     def call(self, function: str, *arguments: TreeValue) -> TreeValue:
         return TreeValue(_called(function, [a.tree for a in arguments], ()), self)
