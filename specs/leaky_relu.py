@@ -15,8 +15,8 @@ COMPOSITE = """
     for x[1, 2, 3, 4]
 """
 
-KERNEL = "relu(x) + scale(x - relu(x), factor=alpha)"
-"""A kernel adds no multiple of a positive x, because the multiple is rounded."""
+KERNEL = "relu(x) - scale(relu(scale(x, factor=-1)), factor=alpha)"
+"""A kernel adds no multiple of a positive x, because the multiple is rounded. An infinity stays one."""
 
 AXIOMS = (
     pointwise("leaky_relu", "alpha", fixes_zero=True)

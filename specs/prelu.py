@@ -15,8 +15,8 @@ COMPOSITE = """
     for x[1, 2, 3, 4], slope[1, 2, 3, 4]
 """
 
-KERNEL = "relu(x) + slope * (x - relu(x))"
-"""A kernel adds no multiple of a positive x, because the multiple is rounded, and may be infinite."""
+KERNEL = "relu(x) - slope * relu(scale(x, factor=-1))"
+"""A kernel adds no multiple of a positive x, because the multiple is rounded, and may be infinite. An infinity stays one."""
 
 AXIOMS = (
     pairwise("prelu({}, {})")

@@ -42,7 +42,7 @@ from superopt.kernels.schedule import KernelProgram, program_of
 from superopt.model.islands import Chart
 from superopt.model.load import as_model, as_proto
 from superopt.notation.parsing import parse
-from superopt.protobuf.kernels import without_kernels
+from superopt.protobuf.kernels import library_files, model_of_library, without_kernels
 from superopt.report.comparison import comparison_summary
 from superopt.report.optimization import KernelUse
 from superopt.report.statements import library_step
@@ -718,12 +718,31 @@ def test_equal_products_cancel_exactly(tmp_path: Path) -> None:
 
 
 def test_large_values_pass_through_rectifiers(tmp_path: Path) -> None:
-    x = np.array([3e38, 2.0, -2.0, -3e38, 0.0, np.nan], np.float32)
+    x = np.array([3e38, 2.0, -2.0, -3e38, 0.0, np.nan, np.inf, -np.inf], np.float32)
     nodes = [helper.make_node("PRelu", ["x", "w"], ["p"]), helper.make_node("LeakyRelu", ["p"], ["y"], alpha=2.0)]
-    proto = model(nodes, {"x": (6,)}, {"y": (6,)}, [weight("w", 6)])
+    proto = model(nodes, {"x": (8,)}, {"y": (8,)}, [weight("w", 8)])
     (wanted,) = Session(proto.SerializeToString(), Device()).run({"x": x})
     (y,) = run_with_library(proto, {"x": x}, tmp_path)
     np.testing.assert_allclose(y, wanted, rtol=1e-6)
+
+
+def test_equal_outputs_are_copies(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Tanh", ["x"], [name]) for name in "ab"]
+    nodes += [helper.make_node("MatMul", ["x", "w"], [name]) for name in "cd"]
+    proto = model(nodes, {"x": (4, 8)}, {"a": (4, 8), "b": (4, 8), "c": (4, 8), "d": (4, 8)}, [weight("w", 8, 8)])
+    feeds = {"x": np.random.default_rng(1).standard_normal((4, 8)).astype(np.float32)}
+    wanted = Session(proto.SerializeToString(), Device()).run(feeds)
+    for one, other in zip(run_with_library(proto, feeds, tmp_path), wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_models_of_one_folder_have_libraries_of_their_own(tmp_path: Path) -> None:
+    assert library_files(tmp_path / "m.onnx") == (tmp_path / "m.kernels.so", tmp_path / "m.kernels.c")
+    models = [tmp_path / name for name in ("m.onnx", "m.pb", "m.pb.onnx", "m", "m.kernels", "m.kernels.onnx", "m-kernels.onnx")]
+    files = [file for one in models for file in library_files(one)]
+    assert len({*files, *models}) == len(files) + len(models)
+    assert all(model_of_library(file) == one for one in models for file in library_files(one))
+    assert model_of_library(tmp_path / "m.so") is None
 
 
 def test_kernels_need_a_mode_that_permits_rounding() -> None:

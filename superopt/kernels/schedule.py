@@ -107,8 +107,8 @@ def program_of(outputs: Mapping[str, Term], panel: int) -> KernelProgram:
     roots = tuple(expanded(root, done) for root in outputs.values())
     if any(not isinstance(n, int) for t in subterms(*roots) for n in t.shape):
         raise UnsupportedError("a size is not known")
-    if any(root.constant or root.is_variable for root in roots) or len(set(roots)) < len(roots):
-        raise UnsupportedError("an output is also an input, a weight or another output")
+    if any(root.constant or root.is_variable for root in roots):
+        raise UnsupportedError("an output is also an input or a weight")
     try:
         return _Scheduling(dict(zip(outputs, roots, strict=True)), panel, {}, [], {}).program()
     except UnsupportedError:
@@ -237,7 +237,11 @@ class _Scheduling:
         inputs = {t.name: Buffer(f"x{i}", t.sizes, t.position) for i, t in enumerate(found)}
         self.stored |= {t: _stored(inputs[t.name]) for t in found}
         outputs = {name: Buffer(f"y{i}", term.sizes) for i, (name, term) in enumerate(self.outputs.items())}
-        parts = self.parts({term: outputs[name] for name, term in self.outputs.items()})
+        targets = {term: outputs[name] for name, term in reversed([*self.outputs.items()])}
+        parts = self.parts(targets)
+        for name, term in self.outputs.items():  # equal outputs are copies of the first of them
+            if outputs[name] is not targets[term]:
+                parts += (self._nest(outputs[name], functools.partial(self._value_at, term)),)
         read = {buffer for part in parts for nest in part.nests for buffer in nest.reads}
         weights = {term: buffer for term, buffer in self.weights.items() if buffer in read}
         return KernelProgram(inputs, weights, outputs, tuple(self.scratch), parts)

@@ -12,21 +12,27 @@ from superopt.errors import CertificateError
 
 KERNEL_DOMAIN = "superopt.kernels"
 """The start of the domain of each call. A dot follows, and the digest of the kernels' source with this text as the domain."""
-LIBRARY_SUFFIX, SOURCE_SUFFIX = ".kernels.so", ".kernels.c"
-"""The ends of the names of a library of kernels and of its C source."""
+ENDS = (".so", ".c")
+"""The suffixes of a library of kernels and of its C source."""
 
 
 def library_files(model: str | os.PathLike[str]) -> tuple[Path, Path]:
-    """Return the paths of the library of kernels and of its C source that are saved with the model at this path."""
+    """Return the paths of the library of kernels and of its C source that are saved with the model at this path.
+
+    The library of `m.onnx` is `m.kernels.so`. The library of any other file `m` is `m-kernels.so`, so that no two models in a
+    folder have the same library.
+    """
     path = Path(model)
-    return path.with_suffix(LIBRARY_SUFFIX), path.with_suffix(SOURCE_SUFFIX)
+    stem = f"{path.stem}.kernels" if path.suffix == ".onnx" else f"{path.name}-kernels"
+    library, source = (path.with_name(stem + end) for end in ENDS)
+    return library, source
 
 
 def model_of_library(path: Path) -> Path | None:
     """Return the path of the model with whose library, or with whose C source, this path is saved. None for other paths."""
-    for suffix in (LIBRARY_SUFFIX, SOURCE_SUFFIX):
-        if path.name.endswith(suffix) and path.name != suffix:
-            return path.with_name(path.name.removesuffix(suffix) + ".onnx")
+    for end, suffix in ((".kernels", ".onnx"), ("-kernels", "")):
+        if path.suffix in ENDS and path.stem.endswith(end) and path.stem != end:
+            return path.with_name(path.stem.removesuffix(end) + suffix)
     return None
 
 
