@@ -181,6 +181,9 @@ class SearchPolicy:
     """The most choices of an operator's attributes with which a function is compared. Not measured."""
     min_overflow_magnitude: float = 80.0
     """The least magnitude of a sample at which an exponential may overflow in float32. The exact limit is 88.7."""
+    max_fixed_elements: int = 2**14
+    """The most reduced elements for which a function is compared with single operators at the extents of a model. Not measured.
+    """
     max_number_pairs: int = 100
     """The most pairs of numbers in a function whose sums are divided by each number of the function.
 
@@ -1243,6 +1246,8 @@ class ModelPolicy:
     """
     assumed_summand_count: int = 1 << 20
     """The number of summands assumed for a sum over a dynamic dimension, to bound the sum. Not measured."""
+    max_gathered_slices: int = 4
+    """The most slices as which a Gather with constant positions is lifted. Not measured."""
     max_narrowed_elements: int = 2**24
     """The most elements of a constant without variables that is evaluated to find axes of equal elements. Safety limit."""
     max_analysed_steps: int = 256

@@ -7,6 +7,8 @@ import onnx.parser
 import pytest
 from onnx import ModelProto
 
+from superopt.algebra.evaluate import Floats, evaluate_terms
+from superopt.algebra.terms import subterms
 from superopt.model.islands import Chart
 from superopt.model.load import as_proto, load
 from superopt.notation.printing import render_terms
@@ -152,3 +154,28 @@ def test_the_term_of_a_weight_shows_that_its_numbers_repeat(values: str, term: s
 @pytest.mark.parametrize("values", ["{1, 1, 1, 1}", "{1, 2, 3, 4}", "{1, 2, -1, 2}", "{1, 2, 2, 1}"])
 def test_the_term_of_any_other_weight_is_a_variable(values: str) -> None:
     assert "slice" not in product_with_weight(values, 4)
+
+
+@pytest.mark.parametrize(
+    ("positions", "operators"),
+    [
+        ([1, 0, 1, 2, 3, 2], {"concat", "relu", "reverse", "slice"}),
+        ([3, 2, 1, 0], {"relu", "reverse", "slice"}),
+        ([0, 2, 0, 2, 0], {"gather", "relu"}),
+    ],
+)
+def test_a_gather_of_a_few_runs_is_a_concatenation_of_slices(positions: list[int], operators: set[str]) -> None:
+    proto = onnx.parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["": 18]>
+        g (float[2,4] x) => (float[2,{len(positions)}] z)
+        <int64[{len(positions)}] i = {{{", ".join(map(str, positions))}}}> {{
+            y = Relu (x)
+            z = Gather <axis = 1> (y, i)
+        }}"""
+    )
+    (island,) = Chart(load(proto).model).islands()
+    terms = tuple(island.outputs.values())
+    assert {term.op for term in subterms(*terms) if not term.is_variable} - {"slice"} == operators - {"slice"}
+    x = np.arange(8, dtype=np.float32).reshape(2, 4)
+    (found,) = evaluate_terms(terms, {"x": x, "i": np.array(positions)}, lambda _: None, Floats())
+    assert np.array_equal(found, x[:, positions])

@@ -64,6 +64,8 @@ def names(text: str) -> set[str]:
             "scale(x * (ones(shape=(6, 16)) + erf(scale(x, factor=0.70710677))), factor=0.5)",
             "gelu",
         ),
+        ("power(x, exponent=-1 / 2)", "rsqrt"),
+        ("elu(x, alpha=1)", "celu"),
         ("exp(x - expand(reduce_log_sum_exp(x, axes=(-1,)), shape=(6, 16), axes=(-2,)))", "softmax"),
         (f"{NORM} * {DEVIATION.format(epsilon=1e-5)}", "layer_norm"),
         (
@@ -149,3 +151,16 @@ def test_a_rule_computes_the_same_at_other_sizes_signs_and_edges(text: str) -> N
                 evaluate_terms(terms, {"x": x, **weights}, lambda _: None, Floats()) for terms in (state, found.outputs)
             )
         np.testing.assert_allclose(other[np.isfinite(one)], one[np.isfinite(one)], rtol=1e-4, atol=1e-11)
+
+
+@pytest.mark.parametrize(("divisor", "recognized"), [(16, True), (17, False)])
+def test_a_mean_is_recognized_as_a_sum_divided_by_the_extent(divisor: int, recognized: bool) -> None:
+    mean = f"scale(reduce_sum(x * x, axes=(-1,)), factor=1 / {divisor})"
+    root = term(f"x * {ROWS.format(f'rsqrt({mean} + scale(ones(shape=(6,)), factor=1e-5))')}")
+    rules = [rule for rule in recognized_rules((root,), ["rms_norm"]) if rule.name == "rms_norm.recognized"]
+    assert bool(rules) == recognized
+    assert all(str(rule).endswith(" where x.shape[-1] == 16") for rule in rules)
+    assert all(any(RuleSet(rules).matches(root)) for _ in rules)
+    wide = variable("x", (6, 17))
+    (other,) = parse(str(rules[0].statement.left), {"x": wide}) if rules else (root,)
+    assert not rules or not any(RuleSet(rules).matches(other))

@@ -1,5 +1,5 @@
 """Select the fusion rules that a model may use at its opset, and the fusion rules for ONNX Runtime's own domains. Also list the
-operators of the algebra that single ONNX nodes represent.
+operators of the algebra that are lowered to ONNX nodes.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ def contrib_fusions() -> tuple[Rule, ...]:
     return tuple(rule for rule in fusions().values() if all("." in name for name in fusion_rule_node_types(rule)))
 
 
-def single_node_operators(*, allow_contrib: bool) -> tuple[str, ...]:
-    """Return the names of the operators that single ONNX nodes represent, in alphabetical order. Both directions of the
-    translation between the operator and the node must be defined.
+def recognizable_operators(*, allow_contrib: bool) -> tuple[str, ...]:
+    """Return the names of the operators that are lowered to ONNX nodes, in alphabetical order.
 
-    If `allow_contrib` is False, only nodes of the standard domain count.
+    An operator without an ONNX operator of its own counts if a term of other operators defines it, such as `rsqrt`. If
+    `allow_contrib` is False, only nodes of the standard domain count.
     """
     return tuple(
         spec.name
         for spec in registry().values()
-        if spec.onnx and spec.lower and (allow_contrib or not all("." in name for name in spec.onnx))
+        if spec.lower and (spec.composite if not spec.onnx else allow_contrib or not all("." in name for name in spec.onnx))
     )
 
 

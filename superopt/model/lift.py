@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from itertools import zip_longest
 from math import isfinite, prod
 from typing import Any, TypeAlias
@@ -23,6 +24,7 @@ from superopt.errors import NotationError, ShapeError
 from superopt.model.keepdims import hoist_unit_axes
 from superopt.model.positions import drop_unusable_integers
 from superopt.notation.parsing import parse
+from superopt.policy import MODEL
 from superopt.speclib.slice_bounds import require_end, slice_bound
 
 Array = npt.NDArray[Any]
@@ -64,6 +66,9 @@ def lift_node(
         chosen = _chosen(_Node(node, inputs, opset, contents))
         if chosen is not None:
             return (chosen,)
+    pieces = _pieces(_Node(node, inputs, opset, contents)) if node.op_type == "Gather" else None
+    if pieces is not None:
+        return (pieces,)
     whole = (_Rows if _picks_rows(node) else _Node)(node, drop_unusable_integers(node.op_type, inputs), opset, contents)
     if node.op_type in CLAMPED and whole.inputs[0] is not None and not all(isinstance(n, int) for n in whole.inputs[0].shape):
         try:
@@ -120,6 +125,41 @@ def _picked(node: _Node) -> Term:
         flat = apply("reshape", indices, shape=(prod(shape),)) if len(shape) != 1 else indices
         picked = apply("gather", x, flat, axis=axis)
     return apply("reshape", picked, shape=wanted) if picked.shape != wanted else picked
+
+
+def _pieces(node: _Node) -> Term | None:
+    """Return a Gather with constant positions as a concatenation of slices, or None if it is not a few slices.
+
+    The positions must consist of runs of consecutive positions that ascend or descend, such as the positions of a reflected
+    border. A slice copies whole rows, and a Gather copies them one by one.
+    """
+    x, array = node.inputs[0], node.positions(1)
+    if x is None or array is None or array.ndim != 1 or not len(array):
+        return None
+    axis = node.attribute("axis", 0)
+    axis = axis if axis < 0 else axis - x.rank
+    n = x.shape[axis]
+    if not isinstance(n, int) or array.min() < -n or array.max() >= n:
+        return None
+    runs = _runs([int(i) % n for i in array])
+    if len(runs) > MODEL.max_gathered_slices or (len(runs) == 1 < len(runs[0]) and runs[0][0] < runs[0][1]):
+        return None
+    parts = [apply("slice", x, axis=axis, start=min(run), stop=max(run) + 1) for run in runs]
+    parts = [apply("reverse", part, axis=axis) if run[0] > run[-1] else part for part, run in zip(parts, runs, strict=True)]
+    return reduce(lambda rest, part: apply("concat", part, rest, axis=axis), reversed(parts))
+
+
+def _runs(positions: Sequence[int]) -> list[list[int]]:
+    """Cut the positions into runs in which each position follows or precedes the position before it by 1."""
+    runs: list[list[int]] = []
+    for here in positions:
+        last = runs[-1] if runs else []
+        step = last[-1] - last[-2] if len(last) > 1 else here - last[-1] if last else 0
+        if last and step in (1, -1) and here == last[-1] + step:
+            last.append(here)
+        else:
+            runs.append([here])
+    return runs
 
 
 CLAMPED: Mapping[str, Callable[[_Node], Term]] = {"Slice": _sliced, "Gather": _picked}
@@ -374,6 +414,12 @@ class _Node:
     def integers(self, position: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         array = self._integer_array(position)
         return tuple(array.ravel().tolist()), array.shape
+
+    def positions(self, position: int) -> Array | None:
+        """Return the elements of an input that is a constant of integers, or None for any other input."""
+        value = self.node.inputs[position] if position < len(self.node.inputs) else None
+        array = None if value is None else constant_array(value)
+        return array if array is not None and array.dtype.kind == "i" else None
 
     def _integer_array(self, position: int) -> Array:
         value = self.node.inputs[position]

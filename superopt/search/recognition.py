@@ -18,14 +18,29 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
 
 from superopt.algebra.evaluate import Array, Floats, evaluate_operator, evaluate_terms
 from superopt.algebra.operators import Operator, apply, fraction_of, registry
-from superopt.algebra.terms import Atom, Attribute, Dim, Extent, Shape, Size, Term, substitute, subterms, variable, variables
+from superopt.algebra.terms import (
+    Atom,
+    Attribute,
+    Dim,
+    Extent,
+    Shape,
+    Size,
+    Term,
+    conjunction,
+    same,
+    size,
+    substitute,
+    subterms,
+    variable,
+    variables,
+)
 from superopt.budget import expired
 from superopt.errors import ShapeError
 from superopt.notation.parsing import Equation, Statement
@@ -71,9 +86,11 @@ def recognized_rules(state: State, names: Iterable[str], deadline: float = math.
             if root in known and not _mixes(function.term) and not _is_affine_step(known[root]):
                 continue
             equal = _scaled(function, found) or _equal(function, targets)
+            sized = _at_size(function, operand.shape) if equal is None else None
+            equal = equal if sized is None else _equal(sized, targets)
             if equal is not None:
                 known[root] = operand
-                found.setdefault(function.term, _rule(*equal, function))
+                found.setdefault(function.term, _rule(*equal, sized or function))
     return _largest_first(found)
 
 
@@ -114,10 +131,12 @@ class Function:
     Attributes:
         term: The function's value. The variable `x` is the tensor, and other variables are weights.
         weights: The name of each weight, and its shape in terms of the dimensions of `x`.
+        extents: Axes of `x` that have fixed extents, and these extents. The function is compared only at these extents.
     """
 
     term: Term
     weights: tuple[tuple[str, Shape], ...]
+    extents: tuple[tuple[int, int], ...] = ()
 
     @property
     def operand(self) -> Term:
@@ -301,6 +320,30 @@ def _users(state: State) -> Mapping[Term, Sequence[Term]]:
     return found
 
 
+def _at_size(function: Function, shape: Shape) -> Function | None:
+    """Return the function for operands whose reduced axes have the extents in `shape`, or None if that makes no difference.
+
+    It makes a difference if a number of the function may depend on the count of reduced elements. An example is a mean that is
+    written as a sum and a division.
+    """
+    x = function.operand
+    reduced = (
+        part.integers("axes")
+        for part in subterms(function.term)
+        if part.args and part.args[0].shape == x.shape and part.op.startswith("reduce_")
+    )
+    axes = sorted({axis for some in reduced for axis in some})
+    extents = [shape[axis] for axis in axes]
+    fixed = tuple((axis, n) for axis, n in zip(axes, extents, strict=True) if isinstance(n, int))
+    count = math.prod(n for _, n in fixed)
+    if not axes or len(fixed) < len(axes) or count > SEARCH.max_fixed_elements:
+        return None
+    related = [count**power for power in (1, -1, 0.5, -0.5)]
+    numbers = [abs(number) for number in _numbers(function.term)]
+    depends = any(math.isclose(*pair, rel_tol=1e-6) for pair in itertools.product(numbers, related))
+    return replace(function, extents=fixed) if depends else None
+
+
 # ---------------------------------------------------------------- equal functions
 
 
@@ -362,15 +405,18 @@ def _numbers(term: Term) -> tuple[float, ...]:
 
 
 @functools.lru_cache(maxsize=256)
-def _samples(rank: int, numbers: tuple[float, ...] | None = None) -> Array:
+def _samples(rank: int, numbers: tuple[float, ...] | None = None, extents: tuple[tuple[int, int], ...] = ()) -> Array:
     """Return values of a tensor, with a last axis for independent draws.
 
     Without `numbers`, the tensor has the first shape of `SIZES[rank]`. With `numbers`, the tensor has the second shape, and
     additional draws have values near these numbers, and near the sums, products and quotients of these numbers. Some draws
     contain only zeros, only tiny elements, or only elements far below zero. A clamp, or a bias in a denominator, may matter
-    only for these elements.
+    only for these elements. The axes in `extents` have the given extents
+    instead.
     """
-    rng, shape = np.random.default_rng(rank), SIZES[rank][0 if numbers is None else 1]
+    rng, usual, fixed = np.random.default_rng(rank), SIZES[rank][0 if numbers is None else 1], dict(extents)
+    rows = (2, 1, 1) if numbers is None else (1, 2, 1)
+    shape = tuple(fixed.get(axis, rows[axis]) for axis in range(-rank, 0)) if fixed else usual
 
     def signs(draws: int) -> Array:
         return rng.choice((-1.0, 1.0), (*shape, draws))
@@ -498,7 +544,7 @@ def _scaled(function: Function, found: Mapping[Term, Rule]) -> tuple[str, Term] 
     """
     term = function.term
     rule = found.get(term.args[0]) if term.op == "scale" else None
-    if rule is None:
+    if rule is None or rule.statement.where:
         return None
     (inner,) = rule.equations[0].right
     factor = term.real("factor")
@@ -516,8 +562,8 @@ def _equal(function: Function, targets: tuple[str, ...]) -> tuple[str, Term] | N
     first on samples that all functions share, and then on samples near the function's numbers.
     """
     term = function.term
-    size = _operators(term)
-    if size < 2 or size > SEARCH.max_recognized_terms:
+    count = _operators(term)
+    if count > SEARCH.max_recognized_terms or (count < 2 and not _has_numbers(term)):
         return None
     numbers = _numbers(term)
     try:
@@ -526,11 +572,19 @@ def _equal(function: Function, targets: tuple[str, ...]) -> tuple[str, Term] | N
         return None
     kind = _kind(term)
     for name in targets:
-        for plain in _applications(registry()[name], function, numbers, kind, near):
+        for plain in _applications(registry()[name], function, numbers, kind, near) if name != term.op or count > 1 else ():
             whole = usual.completed(plain)
-            if whole is not None and usual.agrees(whole) and near.agrees(whole) and _operators(whole) < size:
+            if whole is not None and usual.agrees(whole) and near.agrees(whole) and _operators(whole) < max(count, 2):
                 return name, whole
     return None
+
+
+def _has_numbers(term: Term) -> bool:
+    """Return whether the term's operator has a number as an attribute, so that it may be a special case of another operator.
+
+    For example, a power with the exponent -1/2 is an inverse square root.
+    """
+    return term.op != "scale" and any(parameter.kind == "real" for parameter in registry()[term.op].parameters)
 
 
 @dataclass(frozen=True, eq=False)
@@ -541,6 +595,7 @@ class _Comparison:
         term: The function's term.
         numbers: Numbers that determine where some samples lie. None if the samples are the same for all functions.
         weights: See `Function`.
+        extents: See `Function`.
         x: The samples.
         values: The values of the function.
         scale: For each draw, the largest magnitude of its samples.
@@ -549,6 +604,7 @@ class _Comparison:
     term: Term
     numbers: tuple[float, ...] | None
     weights: tuple[tuple[str, Shape], ...]
+    extents: tuple[tuple[int, int], ...]
     x: Array
     values: Array
     scale: Array
@@ -560,10 +616,10 @@ class _Comparison:
         Raises:
             ShapeError: The function is not defined for the shape of the samples.
         """
-        x = _samples(function.operand.rank, numbers)
+        x = _samples(function.operand.rank, numbers, function.extents)
         values = _values(function.term, x, function.weights)
         scale = np.abs(x).max(axis=tuple(range(x.ndim - 1)))
-        return cls(function.term, numbers, function.weights, x, values, scale)
+        return cls(function.term, numbers, function.weights, function.extents, x, values, scale)
 
     def agrees(self, whole: Term) -> bool:
         """Return whether a term equals the function, up to the rounding of numbers to float32 and of results to float64.
@@ -591,7 +647,7 @@ class _Comparison:
 
         Return None if the function cannot be expressed in this way.
         """
-        own = _evaluated(plain, self.numbers)
+        own = _evaluated(plain, self.numbers, self.extents)
         if own is None or own.shape != self.values.shape:
             return None
         if _agree(self.values, own, self.scale):
@@ -622,13 +678,13 @@ class _Comparison:
 
 
 @functools.lru_cache(maxsize=1 << 12)
-def _evaluated(plain: Term, numbers: tuple[float, ...] | None) -> Array | None:
+def _evaluated(plain: Term, numbers: tuple[float, ...] | None, extents: tuple[tuple[int, int], ...]) -> Array | None:
     """Evaluate an operator that is applied to `x`, at samples of `x`. Return the values.
 
     The result is None if the operator is not defined for the shape of the samples.
     """
     try:
-        return _values(plain, _samples(variables(plain)[0].rank, numbers))
+        return _values(plain, _samples(variables(plain)[0].rank, numbers, extents))
     except ShapeError:
         return None
 
@@ -654,6 +710,8 @@ def _applications(
             choices.append([*((axis,) for axis in axes), *itertools.combinations(reversed(axes), 2)])
     names = tuple(parameter.name for parameter in spec.parameters)
     every = [*itertools.islice(itertools.product(*choices), SEARCH.max_recognition_attributes)]
+    if not _may_be_alike(spec, function.operand, names, every, kind):
+        return
     if all(parameter.kind == "real" for parameter in spec.parameters) and not function.weights and len(every) > 1:
         if _has_plain_attributes(spec.name):
             every = [every[number] for number in _plausible(spec, every, known.x, known.values)]
@@ -661,12 +719,21 @@ def _applications(
             every = every[: SEARCH.max_unfiltered_attributes]
     for choice in every:
         try:
-            made = apply(spec.name, function.operand, **dict(zip(names, choice, strict=True)))
+            yield apply(spec.name, function.operand, **dict(zip(names, choice, strict=True)))
         except ShapeError:
             continue
-        if not _are_alike(_kind(made), kind):
-            return
-        yield made
+
+
+def _may_be_alike(
+    spec: Operator, operand: Term, names: Sequence[str], every: Iterable[Sequence[Attribute]], kind: Kind
+) -> bool:
+    """Return whether the operator's kind is like `kind`. The attributes are the first choice for which it is defined."""
+    for choice in every:
+        try:
+            return _are_alike(_kind(apply(spec.name, operand, **dict(zip(names, choice, strict=True)))), kind)
+        except ShapeError:
+            continue
+    return False
 
 
 class _Choices(Floats):
@@ -728,13 +795,14 @@ def _plausible(spec: Operator, every: Sequence[Sequence[Attribute]], x: Array, v
 
 def _rule(name: str, whole: Term, function: Function) -> Rule:
     ranks = tuple((v.name, v.rank) for v in variables(function.term))
-    equation = Equation((function.term,), (whole,), where=True, ranks=ranks)
+    sized = [(size(Dim("x", axis)), extent) for axis, extent in function.extents]
+    equation = Equation((function.term,), (whole,), where=conjunction(*itertools.starmap(same, sized)), ranks=ranks)
     statement = Statement(
         name + RECOGNIZED,
         render_terms(function.term),
         "=>",
         render_terms(whole),
         tuple((variable_name, (rank,)) for variable_name, rank in ranks),
-        (),
+        tuple(f"{axis} == {extent}" for axis, extent in sized),
     )
     return Rule(statement.name, statement, (equation,), FLAGS)

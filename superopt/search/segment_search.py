@@ -18,7 +18,7 @@ from superopt.budget import active_time, expired
 from superopt.cost.measure import Clock
 from superopt.cost.segment_cost import Measured
 from superopt.errors import InvalidModelError, ShapeError, failure
-from superopt.model.available_fusions import contrib_fusions, fusions_at_opset, single_node_operators
+from superopt.model.available_fusions import contrib_fusions, fusions_at_opset, recognizable_operators
 from superopt.model.islands import Island
 from superopt.partial.families import MUTANTS
 from superopt.policy import COMPARISON, OPTIMIZATION, SEARCH
@@ -162,7 +162,7 @@ class SegmentSearch:
         self.stated = [rule for rule in standard if ORDERS.isdisjoint(rule.operators)]
         ordered = tuple(rule for rule in standard if rule not in self.stated)
         self.fusions = [RuleSet(some) for some in dict.fromkeys(((*ordered, *own), own)) if some]
-        self.recognizable = single_node_operators(allow_contrib=allow_contrib)
+        self.recognizable = recognizable_operators(allow_contrib=allow_contrib)
         self.recognition_seconds = SEARCH.recognition_time_share * max(budget, OPTIMIZATION.min_search_seconds)
         self.clock = clock
         self.opset = opset
