@@ -8,9 +8,13 @@ import pytest
 from superopt.algebra.evaluate import Floats, evaluate_terms
 from superopt.algebra.operators import registry
 from superopt.algebra.terms import Term, variable
+from superopt.algebra.value_analysis import ORDINARY_INPUT
 from superopt.notation.parsing import parse
+from superopt.rules.fp_flags import FpMode
+from superopt.search.absorption import absorption
 from superopt.search.backtracking import SearchResult
 from superopt.search.fuse import with_single_operators
+from superopt.search.gate import Gate
 from superopt.search.recognition import recognized_rules
 from superopt.search.ruleset import RuleSet
 
@@ -65,6 +69,7 @@ def names(text: str) -> set[str]:
             "gelu",
         ),
         ("power(x, exponent=-1 / 2)", "rsqrt"),
+        ("scale(x, factor=0.55) + scale(abs(x), factor=0.45)", "leaky_relu"),
         ("elu(x, alpha=1)", "celu"),
         ("exp(x - expand(reduce_log_sum_exp(x, axes=(-1,)), shape=(6, 16), axes=(-2,)))", "softmax"),
         (f"{NORM} * {DEVIATION.format(epsilon=1e-5)}", "layer_norm"),
@@ -164,3 +169,10 @@ def test_a_mean_is_recognized_as_a_sum_divided_by_the_extent(divisor: int, recog
     wide = variable("x", (6, 17))
     (other,) = parse(str(rules[0].statement.left), {"x": wide}) if rules else (root,)
     assert not rules or not any(RuleSet(rules).matches(other))
+
+
+def test_the_relaxed_mode_permits_a_normalization_that_subtracts_the_mean_last() -> None:
+    root = term(AFFINE_NORM)
+    gate = Gate(FpMode.RELAXED, dict.fromkeys(("x", "gamma", "beta"), ORDINARY_INPUT), absorption, strict=False)
+    rules = recognized_rules((root,), ["layer_norm"])
+    assert any(match.roots == (root,) for _, match in RuleSet(rules).gated(gate).matches(root))

@@ -270,11 +270,13 @@ class Gate:
     def _distributes_over_difference(self, match: Match) -> bool:
         """Return whether the match distributes products over a sum whose operands may cancel.
 
-        For example, `(x - y) @ w => x @ w - y @ w` loses digits of `x - y` if x is near y.
+        For example, `(x - y) @ w => x @ w - y @ w` loses digits of `x - y` if x is near y. The new sum has at least two
+        non-constant operands. A normalization with a factor and a bias, as in `layer_norm(x) * gamma + beta`, has only one.
         """
         stop = _outside(match)
         old, new = ({*subterms(*terms, stop=stop)} for terms in (match.roots, match.replacements))
-        if not any(term.op in SUMS and any(arg.op in ROUNDING_SUMS for arg in term.args) for term in new - old):
+        sums = ([arg for arg in term.args if not arg.constant] for term in new - old if term.op in SUMS)
+        if not any(len(moving) > 1 and any(arg.op in ROUNDING_SUMS for arg in moving) for moving in sums):
             return False
         return any(
             term.op in SUMS

@@ -695,15 +695,16 @@ def _applications(
     """Apply the operator to the function's operand, with each plausible choice of attributes, and yield the results.
 
     For an attribute of the kind `real`, four kinds of values are plausible: the default value, 0, the numbers in the function,
-    and the quotients of two such numbers.
+    and the quotients and differences of two such numbers.
     """
-    quotients = [a / b for a in numbers for b in numbers if b and a != b]
+    pairs = [(a, b) for a in numbers for b in numbers if a != b]
+    combined = [*(a / b for a, b in pairs if b), *(a - b for a, b in pairs)]
     axes = range(-1, -1 - function.operand.rank, -1)
     choices: list[Sequence[Attribute]] = []
     for parameter in spec.parameters:
         if parameter.kind == "real":
             own = () if parameter.default is None else (parameter.default,)
-            choices.append([*dict.fromkeys([*own, *map(fraction_of, (0.0, *numbers, *quotients))])])
+            choices.append([*dict.fromkeys([*own, *map(fraction_of, (0.0, *numbers, *combined))])])
         elif parameter.kind == "axis":
             choices.append([*axes])
         else:
