@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -595,3 +596,11 @@ def test_reshapes_that_cancel_are_left_out() -> None:
     assert [node.op_type for node in lower({"y": back}, 17).nodes] == ["Relu", "Reshape"]
     both = {"flat": there, **outputs}
     assert sorted(node.op_type for node in lower(both, 17).nodes) == ["Relu", "Reshape", "Tanh"]
+
+
+def test_parts_of_a_long_concatenation_are_not_lowered() -> None:
+    operands = [variable(f"x{i}", (2, 3)) for i in range(40)]
+    joined = reduce(lambda rest, x: apply("concat", x, rest, axis=-1), reversed(operands))
+    lowered = lower({"y": joined}, OPSETS[-1])
+    assert [node.inputs for node in lowered.nodes] == [tuple(x.name for x in operands)]
+    assert len(lowered.shapes) == len(operands) + 1

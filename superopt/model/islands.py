@@ -155,9 +155,10 @@ class Chart:
         """Return all islands of the model, ordered by their first nodes."""
         together = _Partition()
         for node, level in self._levels.items():
+            kind = self._float_type(node)
             for value in (*node.inputs, *node.outputs):
                 if value is not None and not self._is_weight(value):
-                    together.join(node, (level, self._float_type(node), node.graph, value))
+                    together.join(node, (level, kind, node.graph, value))
         groups: dict[object, list[ir.Node]] = {}
         for node in self._levels:
             groups.setdefault(together.of(node), []).append(node)

@@ -164,7 +164,8 @@ class _Lowering:
         self.splits = {s: of for s, of in tiled.items() if all(isinstance(t.shape[t.integer("axis")], int) for t in of)}
 
     def run(self) -> Lowered:
-        inside = set(self.hosts.values())
+        joined = (x for term in self.live if term.op == "concat" for x in term.args if self._is_joined(x, term))
+        inside = {*self.hosts.values(), *joined}
         for term in self.live:
             if term.op != "expand" and term not in inside:
                 self.name_of(term)
@@ -357,9 +358,13 @@ class _Lowering:
         operands, stack = list[Term](), [*reversed(term.args)]
         while stack:
             x = stack.pop()
-            inside = x.op == term.op and x.attributes == term.attributes and self.alone(x)
+            inside = self._is_joined(x, term)
             (stack if inside else operands).extend(reversed(x.args) if inside else [x])
         return operands
+
+    def _is_joined(self, x: Term, term: Term) -> bool:
+        """Return whether the node of the term also computes its argument `x`, so that `x` needs no node."""
+        return x.op == term.op and x.attributes == term.attributes and self.alone(x)
 
     def chain(self, op_type: str, term: Term, inverse: Inverse | None = None) -> str:
         return self._chained(op_type, term, self.operands.get(term, term.args), None, inverse)
