@@ -29,6 +29,7 @@ Shapes and constants:
 
 From nodes to terms:
 
+    `quantized`: finds the nodes before an operator that rounds, and the nodes that may compute in integers.
     `islands`: divides a model into convex regions of nodes that the algebra can express (graph partitioning).
     `bodies`: finds the bodies of control flow (If, Loop, Scan), and counts how often each body runs.
     `views`: expresses the values and nodes of a model as variables and terms with symbolic sizes.

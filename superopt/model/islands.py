@@ -37,6 +37,7 @@ from superopt.model.lift import BITS, FLOATS, STANDARD, constant_tensor, is_stor
 from superopt.model.load import Model
 from superopt.model.lower import lower
 from superopt.model.positions import is_position
+from superopt.model.quantized import nodes_before_rounding, nodes_in_integers
 from superopt.model.views import Views
 from superopt.policy import MODEL
 from superopt.rules.fp_flags import FpMode
@@ -65,6 +66,7 @@ class Island:
         facts: the bounds of each variable, by name, and whether the variable can be infinite or NaN.
         signed: whether the sign of a zero in the island can determine the sign of an infinity that the model computes.
         relative: whether a value of the island needs a small relative error, for example because the value is a divisor.
+        precise: whether rewrites must not change any bit, because the values are quantized later.
     """
 
     nodes: tuple[ir.Node, ...]
@@ -77,6 +79,7 @@ class Island:
     facts: Mapping[str, Facts] = field(default_factory=dict)
     signed: bool = False
     relative: bool = False
+    precise: bool = False
 
     @property
     def reads(self) -> dict[ir.Node, tuple[ir.Node | str, ...]]:
@@ -114,6 +117,8 @@ class Chart:
         mode: the floating-point mode. See `chart_of` for the relaxed mode.
         rounding: nodes whose rounding must not change, such as the nodes of a sum whose purpose is to round a number. No island
             contains these nodes.
+        precise: nodes to which the conditions of the precise mode apply in every mode. Every node on which one of them depends
+            is also one of them.
         native_half: whether kernels compute in float16. If False, no island contains float16 values in the precise mode.
     """
 
@@ -123,10 +128,11 @@ class Chart:
         views: Views | None = None,
         mode: FpMode = FpMode.FAST,
         rounding: frozenset[ir.Node] = frozenset(),
+        precise: frozenset[ir.Node] = frozenset(),
         *,
         native_half: bool = False,
     ) -> None:
-        self.mode, self._rounding, self._native_half = mode, rounding, native_half
+        self.mode, self._rounding, self._precise, self._native_half = mode, rounding, precise, native_half
         self.views = Views(model) if views is None else views
         self.model, self.opset = self.views.model, self.views.opset
         self._scopes = {graph: scope for scope, graph in control_flow_graphs(self.model).items()}
@@ -158,7 +164,7 @@ class Chart:
             kind = self._float_type(node)
             for value in (*node.inputs, *node.outputs):
                 if value is not None and not self._is_weight(value):
-                    together.join(node, (level, kind, node.graph, value))
+                    together.join(node, (level, kind, self._is_precise(node), node.graph, value))
         groups: dict[object, list[ir.Node]] = {}
         for node in self._levels:
             groups.setdefault(together.of(node), []).append(node)
@@ -184,7 +190,8 @@ class Chart:
         scope = self._scopes[graph]
         facts = {x.name: self.facts.named(x.name, graph) for x in variables(*values.values())}
         signed, relative = (any(value in some for value in terms) for some in (self._signed_zeros, self._relative_values))
-        return Island(tuple(nodes), values, wanted, dtype, conditions, self.views.small, scope, facts, signed, relative)
+        needs = signed, relative, self._is_precise(nodes[0])
+        return Island(tuple(nodes), values, wanted, dtype, conditions, self.views.small, scope, facts, *needs)
 
     @functools.cached_property
     def _signed_zeros(self) -> frozenset[ir.Value]:
@@ -206,6 +213,9 @@ class Chart:
         if not is_guard(node) or any(v.is_graph_output() for v in node.outputs):
             return False
         return node.outputs[0] in self._inlined and all(use.node in inside for use in node.outputs[0].uses())
+
+    def _is_precise(self, node: ir.Node) -> bool:
+        return self.mode is FpMode.PRECISE or node in self._precise
 
     def _is_weight(self, value: ir.Value) -> bool:
         leaf = self._inlined.get(value) or self.views.leaf(value)
@@ -357,7 +367,7 @@ class Chart:
         On a CPU, ONNX Runtime computes in float32 instead of float16, and rounds a value to float16 only if the next node reads
         float16. So moving a node can change the rounding of its neighbours.
         """
-        if self.mode is not FpMode.PRECISE:
+        if node in self._rounding or not self._is_precise(node):
             return node not in self._rounding
         if not self._native_half and self._float_type(node) == ir.DataType.FLOAT16:
             return False
@@ -391,14 +401,21 @@ def _computed_in(kind: ir.DataType) -> str:
 def chart_of(model: Model, views: Views, mode: FpMode, *, native_half: bool = False) -> Chart:
     """Return the model's `Chart`.
 
-    In the relaxed mode, no island contains the nodes of a sum whose purpose is to round a number (see
-    `ModelFacts.rounding_sums`). Also, no island contains the nodes of a chain that computes the operand of a step function, as
-    in `floor(p * 0.7 / 0.7)` (see `ModelFacts.stepped_chains`).
+    Except in the fast mode, no island contains nodes that ONNX Runtime may compute in integers. In the relaxed mode, the
+    conditions of the precise mode apply to all nodes before an operator that rounds, such as QuantizeLinear (see
+    `superopt.model.quantized`). Also, no island contains the nodes of a sum whose purpose is to round a number (see
+    `ModelFacts.rounding_sums`), or the nodes of a chain that computes the operand of a step function, as in `floor(p * 0.7 /
+    0.7)` (see `ModelFacts.stepped_chains`).
     """
-    chart = Chart(model, views, mode, native_half=native_half)
-    facts = chart.facts
-    rounding = facts.rounding_sums() | facts.stepped_chains() if mode is FpMode.RELAXED else frozenset()
-    return Chart(model, views, mode, rounding, native_half=native_half) if rounding else chart
+    if mode is FpMode.FAST:
+        return Chart(model, views, mode, native_half=native_half)
+    rounding = nodes_in_integers(views.model.graph)
+    if mode is FpMode.PRECISE:
+        return Chart(model, views, mode, rounding, native_half=native_half)
+    precise = nodes_before_rounding(views.model.graph)
+    chart = Chart(model, views, mode, rounding, precise, native_half=native_half)
+    sums = chart.facts.rounding_sums() | chart.facts.stepped_chains()
+    return Chart(model, views, mode, rounding | sums, precise, native_half=native_half) if sums - rounding else chart
 
 
 class Charts:
