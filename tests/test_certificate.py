@@ -266,7 +266,7 @@ def test_bodies_are_compared_node_by_node() -> None:
     check_nodes(original, controlled(total, relu), certificate)
     with pytest.raises(CertificateError, match="computes 'q' differs"):
         check_nodes(original, controlled(total, negative), certificate)
-    with pytest.raises(CertificateError, match="in inputs, outputs or weights"):
+    with pytest.raises(CertificateError, match="different inputs, outputs or weights"):
         check_nodes(original, controlled(total, relu, weight("w", 4, seed=1)), certificate)
     elsewhere = replace(place, scope=(("y", "else_branch"),))
     with pytest.raises(CertificateError, match="computes 'p' differs"):
@@ -381,7 +381,10 @@ def test_steps_lead_where_the_certificate_says(branches: Certified) -> None:
     assert "says that nothing was rewritten" in refused(branches, record)
     record = branches.record
     record["passes"] = []
-    assert "of the optimized model" in refused(branches, record) or "differs from the original's" in refused(branches, record)
+    reason = refused(branches, record)
+    assert any(
+        text in reason for text in ("of the optimized model", "differs from the original's", "differs between the models")
+    )
 
 
 def test_terms_are_those_of_the_models(branches: Certified) -> None:

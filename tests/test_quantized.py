@@ -27,8 +27,7 @@ QUANTIZE = {
     "QuantizeLinear": "q = QuantizeLinear(s, scale, zero) y = DequantizeLinear(q, scale, zero)",
     "DynamicQuantizeLinear": "q, size, at = DynamicQuantizeLinear(s) y = DequantizeLinear(q, size, at)",
     "Round": "t = Div(s, scale) r = Round(t) y = Mul(r, scale)",
-    "Floor": "t = Div(s, scale) r = Floor(t) y = Mul(r, scale)",
-    "Cast": "t = Div(s, scale) r = Cast<to = 6>(t) f = Cast<to = 1>(r) y = Mul(f, scale)",
+    "Cast": "t = Div(s, scale) r = Cast<to = 3>(t) f = Cast<to = 1>(r) y = Mul(f, scale)",
     "If": """t = Identity(s) c = Less(z, zz)
              y = If(c) <then_branch = a () => (float[8, 16] d) { tq = QuantizeLinear(t, scale, zero)
                                                                   d = DequantizeLinear(tq, scale, zero) },
@@ -72,9 +71,14 @@ def test_islands_after_the_last_rounding_are_not_precise() -> None:
 
 
 def test_sizes_do_not_make_islands_precise() -> None:
-    body = "n = Shape(s) f = Cast<to = 1>(n) g = Floor(f) i = Cast<to = 7>(g) y = Reshape(s, i)"
+    body = "n = Shape(s) f = Cast<to = 1>(n) g = Round(f) i = Cast<to = 7>(g) y = Reshape(s, i)"
     proto = model(body)
-    assert {n.op_type for n in nodes_before_rounding(chart(proto).model.graph)} == {"Cast", "Floor"}
+    assert {n.op_type for n in nodes_before_rounding(chart(proto).model.graph)} == {"Cast"}
+
+
+def test_casts_to_positions_do_not_make_islands_precise() -> None:
+    proto = model("i = Cast<to = 7>(s) f = Cast<to = 1>(i) y = Neg(f)")
+    assert not nodes_before_rounding(chart(proto).model.graph)
 
 
 @pytest.mark.parametrize("mode", [FpMode.PRECISE, FpMode.RELAXED])

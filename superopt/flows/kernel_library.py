@@ -100,7 +100,7 @@ def library_lines(path: str | os.PathLike[str]) -> list[str]:
     source = None if text is None else _library_source(text)
     calls = [] if model is None else [node for node in model.graph if is_kernel_domain(node.domain)]
     if source is None and model is None:
-        raise InvalidModelError(f"{path}: neither its source nor its model is beside it")
+        raise InvalidModelError(f"{path}: the folder contains neither the source of the library nor the model")
     if source is None and not calls:
         return [f"{path} calls no kernels"]
     entries = {} if source is None else {entry.name: entry for entry in source.kernels}
@@ -139,7 +139,7 @@ def kernel_code(path: str | os.PathLike[str], name: str) -> str:
     """
     _, text, _ = _read(path)
     if text is None:
-        raise InvalidModelError(f"{path}: the source of its kernels is not beside it")
+        raise InvalidModelError(f"{path}: the folder does not contain the source of the kernels")
     codes = {entry.name: entry.code for entry in _library_source(text).kernels}
     if name not in codes:
         raise InvalidModelError(f"{text} has no kernel {name!r}; its kernels are {', '.join(codes)}")
@@ -151,7 +151,7 @@ def _read(path: str | os.PathLike[str]) -> tuple[Path, Path | None, Model | None
     given = Path(path)
     beside = model_of_library(given)
     if beside is None and given.suffix in (".so", ".c"):
-        raise InvalidModelError(f"{given}: neither a model nor a library of kernels with the name that superopt gave it")
+        raise InvalidModelError(f"{given}: a library of kernels must have the name that superopt gave to the library")
     model = given if beside is None else beside
     file, text = library_files(model)
     return file, text if text.exists() else None, load(model).model if beside is None or model.exists() else None

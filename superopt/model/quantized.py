@@ -12,17 +12,16 @@ from collections.abc import Container, Iterable, Iterator
 import onnx_ir as ir
 
 from superopt.model.bodies import bodies_in
-from superopt.model.lift import FLOATS, STANDARD, constant_tensor
+from superopt.model.lift import STANDARD, constant_tensor
 
 DOMAINS = (*STANDARD, "com.microsoft")
 # fmt: off
 ROUNDING = frozenset(
     {
-        "Ceil", "DynamicQuantizeLSTM", "DynamicQuantizeLinear", "DynamicQuantizeMatMul", "Floor", "Mod", "QMoE",
-        "QuantizeLinear", "Round",
+        "DynamicQuantizeLSTM", "DynamicQuantizeLinear", "DynamicQuantizeMatMul", "QMoE", "QuantizeLinear", "Round",
     }
 )
-"""Operators that round floating-point numbers to a coarse grid."""
+"""Operators that quantize floating-point numbers: they round the numbers to a coarse grid."""
 MOVES = frozenset(
     {
         "Cast", "DepthToSpace", "Expand", "Flatten", "Gather", "Identity", "MaxPool", "Pad", "Reshape", "Resize", "Slice",
@@ -36,6 +35,8 @@ PRODUCTS = frozenset({"Gemm", "MatMul"})
 
 The other operand is then quantized too, even if the model does not quantize it.
 """
+_QUANTIZED_BITS = 8
+"""The largest width of a type that quantized numbers have. A cast to a wider integer usually computes a position or a size."""
 _INTEGER_ACCURACY = 4
 """The attribute `accuracy_level` of a MatMulNBits that quantizes its floating-point operand."""
 
@@ -101,11 +102,12 @@ def _dequantized(nodes: Iterable[ir.Node]) -> list[ir.Node]:
 
 
 def _rounds(node: ir.Node) -> bool:
-    """Return whether the node rounds floating-point numbers to a coarse grid, for example to integers."""
+    """Return whether the node quantizes floating-point numbers."""
     if node.domain not in DOMAINS:
         return False
     if node.op_type == "Cast":
-        return node.outputs[0].dtype not in FLOATS | {None, ir.DataType.BFLOAT16, ir.DataType.BOOL}
+        kind = node.outputs[0].dtype
+        return kind is not None and kind is not ir.DataType.BOOL and kind.bitwidth <= _QUANTIZED_BITS
     if node.op_type == "MatMulNBits":
         accuracy = node.attributes.get("accuracy_level")
         return accuracy is not None and accuracy.as_int() == _INTEGER_ACCURACY

@@ -266,7 +266,7 @@ def _values(term: Term, sizes: Mapping[Atom, int]) -> Array:
         ShapeError: The term is not defined at these sizes, or its evaluation needs too much memory.
     """
     if any(math.prod(numbers_of(part.shape, sizes)) > SEARCH.max_rearranged_elements for part in subterms(term)):
-        raise ShapeError("the tensors are too large to compare functions")
+        raise ShapeError("the tensors are too large for a comparison of functions")
     arrays = {v.name: _samples(v.name, numbers_of(v.shape, sizes)) for v in variables(term)}
     with np.errstate(all="ignore"):
         return evaluate_terms((term,), arrays, sizes.get, Floats(tail=1))[0]
