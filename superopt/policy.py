@@ -181,7 +181,7 @@ class SearchPolicy:
     """The most choices of an operator's attributes with which a function is compared. Not measured."""
     min_overflow_magnitude: float = 80.0
     """The least magnitude of a sample at which an exponential may overflow in float32. The exact limit is 88.7."""
-    max_fixed_elements: int = 2**14
+    max_extent_elements: int = 2**14
     """The most reduced elements for which a function is compared with single operators at the extents of a model. Not measured.
     """
     max_number_pairs: int = 100
@@ -1187,6 +1187,11 @@ class ModelPolicy:
     """The most operands of a sum or product that is read from a chain of nodes as one term.
 
     Safety limit: each node of a chain has its own term, so the total size of the terms grows with the square of the length.
+    """
+    min_repeated_extent: int = 4
+    """The smallest extent of an axis along which a weight is searched for repeated numbers.
+
+    Two numbers are equal too often by chance. Not measured.
     """
     max_shared_elements: int = 64
     """Nodes with equal integer constants share one initializer if the constant has at most this number of elements.

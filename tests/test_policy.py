@@ -60,6 +60,7 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
         "model/lift": "BITS SMALLEST_OPSET",
         "model/load": "OVERRIDABLE_SINCE",
         "model/positions": "PICKERS",
+        "model/quantized": "_INTEGER_ACCURACY _QUANTIZED_BITS",
         "model/term_pairs": "OPSET",
         "protobuf/nodes": "INTEGERS IR_VERSION",
         "protobuf/specialize": "KEEPS FAILS",

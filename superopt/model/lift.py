@@ -25,6 +25,7 @@ from superopt.model.keepdims import hoist_unit_axes
 from superopt.model.positions import drop_unusable_integers
 from superopt.notation.parsing import parse
 from superopt.policy import MODEL
+from superopt.policy import MODEL
 from superopt.speclib.slice_bounds import require_end, slice_bound
 
 Array = npt.NDArray[Any]
@@ -33,8 +34,6 @@ BITS: Mapping[ir.DataType | None, int] = {ir.DataType.INT32: 32, ir.DataType.INT
 SMALLEST_OPSET = 7
 STANDARD = ("", "ai.onnx")
 _OPTIONAL = onnx.defs.OpSchema.FormalParameterOption.Optional
-SMALLEST_REPEATED = 4
-"""The smallest extent of an axis of a weight on which repetitions are looked for."""
 UNIFORM = {"zeros": 0.0, "ones": 1.0}
 """Operators of the algebra that fill a tensor with a single number. The values of the mapping are these numbers."""
 
@@ -246,7 +245,7 @@ def structured_weight(value: ir.Value, leaf: Term) -> Term:
         return leaf
     if not array.any():
         return apply("zeros", shape=leaf.shape)
-    if not isinstance(n, int) or n % 2 or n < SMALLEST_REPEATED:
+    if not isinstance(n, int) or n % 2 or n < MODEL.min_repeated_extent:
         return leaf
     half, flat = n // 2, array.reshape(-1, n)
     for one, other in ((slice(0, half), slice(half, n)), (slice(0, n, 2), slice(1, n, 2))):

@@ -336,7 +336,7 @@ def _at_size(function: Function, shape: Shape) -> Function | None:
     extents = [shape[axis] for axis in axes]
     fixed = tuple((axis, n) for axis, n in zip(axes, extents, strict=True) if isinstance(n, int))
     count = math.prod(n for _, n in fixed)
-    if not axes or len(fixed) < len(axes) or count > SEARCH.max_fixed_elements:
+    if not axes or len(fixed) < len(axes) or count > SEARCH.max_extent_elements:
         return None
     related = [count**power for power in (1, -1, 0.5, -0.5)]
     numbers = [abs(number) for number in _numbers(function.term)]
