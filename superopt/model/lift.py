@@ -25,7 +25,6 @@ from superopt.model.keepdims import hoist_unit_axes
 from superopt.model.positions import drop_unusable_integers
 from superopt.notation.parsing import parse
 from superopt.policy import MODEL
-from superopt.policy import MODEL
 from superopt.speclib.slice_bounds import require_end, slice_bound
 
 Array = npt.NDArray[Any]
