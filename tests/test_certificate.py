@@ -104,6 +104,22 @@ def test_what_is_rewritten_at_random_is_proved(name: str, rules: list[Rule], str
     assert all(found.run)
 
 
+def test_models_whose_tensors_may_be_empty_are_verified(rules: list[Rule], strict: RuleSet, tmp_path: Path) -> None:
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["k"]), helper.make_node("Concat", ["past", "k"], ["keys"], axis=0)]
+    nodes += [helper.make_node("MatMul", ["keys", name], [f"{name}k"]) for name in "uv"]
+    nodes += [helper.make_node("Add", ["uk", "vk"], ["y"])]
+    weights = [weight(name, 8, 8) for name in "wuv"]
+    proto = model(nodes, {"x": ["new", 8], "past": ["past", 8]}, {"y": ["all", 8]}, weights)
+    certified = Certified(proto, [at_random(strict, 0, steps=2)], rules, tmp_path)
+    assert certified.steps == 2
+    feeds = [{"x": np.ones((n, 8), np.float32), "past": np.ones((m, 8), np.float32)} for n, m in ((2, 0), (0, 2), (2, 2))]
+    text = certified.file.read_text(encoding="utf-8")
+    found = verify(certified.original, certified.optimized, text, examples=feeds)
+    before, after, left_out = found.linked
+    assert min(before, after) > 0
+    assert left_out > 0
+
+
 def test_a_corrected_mutant_is_tested() -> None:
     x = variable("x", (4, 6))
     root, new, wrong = relu(x), apply("maximum", x, apply("zeros", shape=(4, 6))), apply("abs", x)

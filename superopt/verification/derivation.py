@@ -675,7 +675,8 @@ def _compared(place: RewrittenNodes, terms: State, values: Mapping[str, Array], 
         which: `before` for the initial terms, or `after` for the final terms. Error messages contain this information.
 
     Returns:
-        False if a value is missing, or if a term cannot be evaluated.
+        False if a value is missing or empty, or if a term cannot be evaluated. Terms are defined only for tensors that are not
+        empty.
 
     Raises:
         CertificateError: The terms do not fit the segment, or the values disagree.
@@ -694,6 +695,8 @@ def _compared(place: RewrittenNodes, terms: State, values: Mapping[str, Array], 
         if not x.constant and (x.condition, bool(x.position)) != (kind == "b", kind in "iu"):
             raise CertificateError(f"the value {names[x.name]!r} and its variable have different types")
     wanted = [np.asarray(values[name]) for name in place.outputs]
+    if not all(array.size for array in (*arrays.values(), *wanted)):
+        return False
     live = subterms(*terms)
     strange = {a for term in live for n in term.shape for a in atoms(n) if isinstance(a, Dim | Sym) and a not in sizes}
     if strange:

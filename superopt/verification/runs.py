@@ -167,7 +167,8 @@ def compare_runs(
         provider: The execution provider.
         threads: The number of intra-op threads.
         seed: The seed of the random inputs.
-        inside: A function that is called with one set of input values at each of the first few sizes.
+        inside: A function that is called with one set of input values at each of the first few sizes of at least 1, and with
+            each example.
         fixed: The fixed inputs and sizes. The optimized model must not run with other values or sizes.
         examples: Values of inputs, by name, on which the models are run first. Inputs that an example leaves out are random.
 
@@ -228,6 +229,7 @@ def _at_sizes(
     each choice of sizes, both models are first run in the child processes of `trials`.
     """
     done: list[tuple[dict[str, int], int]] = []
+    inspected = 0
     integral = any(np.dtype(port.dtype).kind in "iu" for port in pair.before.source.inputs)
     started, bound = time.monotonic(), 0 if integral else 1
     drawn = ({**at, **pair.fixed.sizes} for at in verification_sizes(pair.before.source, given, pair.seed))
@@ -243,8 +245,9 @@ def _at_sizes(
                 for name, feeds in inputs[1:] if len(done) < VERIFY.min_sizes else inputs[1:2]:
                     times = conditioning(pair.before.source.normalized) if name == SHIFTED else 1.0
                     pair.compare(_named(name, at), feeds, times)
-                if len(done) < VERIFY.inspected_size_count:
+                if inspected < VERIFY.inspected_size_count and all(at.values()):
                     inside({**inputs[0][1], **pair.fixed.values})
+                    inspected += 1
                 done.append((at, limit))
                 bound = limit
                 break
