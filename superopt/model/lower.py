@@ -116,7 +116,10 @@ def is_boolean(term: Term) -> bool:
 
 @functools.cache
 def _comparisons() -> frozenset[str]:
-    """Return the names of the algebra's operators whose ONNX operator (such as Less) returns booleans for every input type."""
+    """Return the names of the operators in superopt's algebra that stand for boolean ONNX operators.
+
+    An ONNX operator is boolean if it returns booleans for every input type, as Less does.
+    """
     yields = {s.name: resolve_booleans(s, [], 1)[1] for s in onnx.defs.get_all_schemas() if s.domain == "" and s.outputs}
     return frozenset(n for n, o in registry().items() if o.definition and any(yields.get(t) == [True] for t in o.onnx))
 

@@ -110,7 +110,7 @@ def _all_defined(side: Term, closure: Closure, defined: Iterable[Term], facts: G
 
 
 def _counting(term: Term) -> Iterator[Term]:
-    """Yield subterms that are always defined where the term is defined, because the term depends on all of their elements.
+    """Yield subterms that must be defined if the term is defined. The term depends on all elements of each yielded subterm.
 
     Only subterms with a partial operator, such as division, are yielded. The term itself can be one of these subterms.
     """

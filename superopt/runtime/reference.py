@@ -673,7 +673,10 @@ class LogSoftmax(Softmax):
 
 
 class Hardmax(Softmax):
-    """A one at the first maximum along all axes from `axis` on, and zeros elsewhere (ONNX Hardmax before opset 13)."""
+    """Hardmax along all axes from `axis` on (ONNX Hardmax before opset 13).
+
+    The first maximum becomes one, and all other elements become zero.
+    """
 
     def of_rows(self, rows: Array) -> Array:
         """Return a matrix that has a one at the first maximum of each row of `rows`, and zeros at all other positions."""

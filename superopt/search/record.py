@@ -18,10 +18,13 @@ from superopt.search.backtracking import SearchResult
 
 
 def record_terms_as_json(terms: Sequence[Term]) -> tuple[list[Json], Callable[[Term], int]]:
-    """Convert terms to JSON nodes. Return the nodes, operands before users, and a function that returns the position of a
-    term's node.
+    """Convert terms to JSON nodes.
 
-    A node is a JSON list of an operator, the positions of the operands, and the attributes.
+    A node is a JSON list of an operator, the positions of the operands, and the attributes. The operands of a node come before
+    the node.
+
+    Returns:
+        The list of nodes, and a function. The function maps a term to the position of the term's node in the list.
     """
     order = subterms(*terms)
     place = {term: position for position, term in enumerate(order)}
