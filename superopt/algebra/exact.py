@@ -257,7 +257,7 @@ class Fields:
             return Residues(self.functions[function](*np.broadcast_arrays(*map(self.array, values))))
 
     def identities(self, array: Array) -> Array:
-        """Return the residues by which values are compared: the residues in field number `identity`.
+        """Return the residues in field number `identity`. Values are compared by these residues.
 
         A residue is NaN if an operation could not compute it.
         """
