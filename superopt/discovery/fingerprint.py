@@ -142,7 +142,7 @@ def environments(universe: Universe, legal: Callable[[Environment], bool], rng: 
         if all(len({e.symbols[name] for e in found}) > 1 for name in varied):
             return found
     raise InstantiationError(
-        f"universe {universe.name!r}: in every attempt, some symbol had the same value in all random environments"
+        f"universe {universe.name!r}: no attempt gave every symbol at least two values in its random environments"
     )
 
 

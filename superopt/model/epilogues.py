@@ -54,7 +54,8 @@ def _axis(op: str, host: Term) -> int:
 def emit_epilogue(op: str, host: Term, row: Term, emit: Emit) -> str:
     """Write one node that computes `host` plus a bias (`op` is "add"), or `host` times a factor ("mul").
 
-    Returns the name of the node's result. `row` is the bias or factor as a vector: a result of the function `row`.
+    Returns the name of the node's result. `row` is the bias or factor as a vector, as the
+    function `row` returns it.
     """
     spec = _composite(op, host)
     assert spec is not None

@@ -38,7 +38,7 @@ def recognized_operator(name: str) -> str | None:
 
 
 def recognition_text(name: str) -> str:
-    """Return a description of the steps with a rule name of the form `operator.recognized`.
+    """Describe the steps in a certificate that name a rule of the form `operator.recognized`.
 
     No rule states these steps, so the description is shown in place of a rule's text. If a term defines the operator, the
     description contains this term.

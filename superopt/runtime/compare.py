@@ -368,8 +368,8 @@ def compare_in_blocks(
     round is also the first measurement of the next round. There are four rounds, or more if four rounds take less than
     `seconds`.
 
-    The comparison ends after two or three rounds in three cases: no candidate gained in any round, every candidate is obviously
-    faster or slower than the original, or no candidate can count as faster after four rounds.
+    The comparison may end after two or three rounds. It ends if no candidate gained in any round, or if every candidate is
+    obviously faster or slower than the original. It also ends if a fourth round could not make any candidate count as faster.
     """
     rounds: list[Times] = []
     start = active_time()
