@@ -50,11 +50,10 @@ def kernel_groups(chart: Chart, target: Target, most: int) -> Iterator[Group]:
 
     An island is divided at each node for which the generator writes no kernel: the nodes that depend on this node are in later
     parts. A part of a single node is left out unless the node is a recurrence. A part is also left out if the generator cannot
-    write a kernel for the whole part. Precise islands have no kernels, because kernels round differently. No nest has more than
-    `most` iterations.
+    write a kernel for the whole part. No nest has more than `most` iterations.
     """
     known: dict[object, bool] = {}
-    for island in (one for one in chart.islands() if one.scope == TOP and not one.precise):
+    for island in (one for one in chart.islands() if one.scope == TOP):
         for nodes in _parts(chart, island, target, most, known).values():
             part = chart.island(nodes)
             try:

@@ -66,7 +66,6 @@ class Island:
         facts: the bounds of each variable, by name, and whether the variable can be infinite or NaN.
         signed: whether the sign of a zero in the island can determine the sign of an infinity that the model computes.
         relative: whether a value of the island needs a small relative error, for example because the value is a divisor.
-        precise: whether rewrites must not change any bit, because the values are quantized later.
     """
 
     nodes: tuple[ir.Node, ...]
@@ -79,7 +78,6 @@ class Island:
     facts: Mapping[str, Facts] = field(default_factory=dict)
     signed: bool = False
     relative: bool = False
-    precise: bool = False
 
     @property
     def reads(self) -> dict[ir.Node, tuple[ir.Node | str, ...]]:
@@ -117,8 +115,6 @@ class Chart:
         mode: the floating-point mode. See `chart_of` for the relaxed mode.
         rounding: nodes whose rounding must not change, such as the nodes of a sum whose purpose is to round a number. No island
             contains these nodes.
-        precise: nodes to which the conditions of the precise mode apply in every mode. Every node on which one of them depends
-            is also one of them.
         native_half: whether kernels compute in float16. If False, no island contains float16 values in the precise mode.
     """
 
@@ -128,11 +124,10 @@ class Chart:
         views: Views | None = None,
         mode: FpMode = FpMode.FAST,
         rounding: frozenset[ir.Node] = frozenset(),
-        precise: frozenset[ir.Node] = frozenset(),
         *,
         native_half: bool = False,
     ) -> None:
-        self.mode, self._rounding, self._precise, self._native_half = mode, rounding, precise, native_half
+        self.mode, self._rounding, self._native_half = mode, rounding, native_half
         self.views = Views(model) if views is None else views
         self.model, self.opset = self.views.model, self.views.opset
         self._scopes = {graph: scope for scope, graph in control_flow_graphs(self.model).items()}
@@ -164,7 +159,7 @@ class Chart:
             kind = self._float_type(node)
             for value in (*node.inputs, *node.outputs):
                 if value is not None and not self._is_weight(value):
-                    together.join(node, (level, kind, self._is_precise(node), node.graph, value))
+                    together.join(node, (level, kind, node.graph, value))
         groups: dict[object, list[ir.Node]] = {}
         for node in self._levels:
             groups.setdefault(together.of(node), []).append(node)
@@ -190,8 +185,7 @@ class Chart:
         scope = self._scopes[graph]
         facts = {x.name: self.facts.named(x.name, graph) for x in variables(*values.values())}
         signed, relative = (any(value in some for value in terms) for some in (self._signed_zeros, self._relative_values))
-        needs = signed, relative, self._is_precise(nodes[0])
-        return Island(tuple(nodes), values, wanted, dtype, conditions, self.views.small, scope, facts, *needs)
+        return Island(tuple(nodes), values, wanted, dtype, conditions, self.views.small, scope, facts, signed, relative)
 
     @functools.cached_property
     def _signed_zeros(self) -> frozenset[ir.Value]:
@@ -213,9 +207,6 @@ class Chart:
         if not is_guard(node) or any(v.is_graph_output() for v in node.outputs):
             return False
         return node.outputs[0] in self._inlined and all(use.node in inside for use in node.outputs[0].uses())
-
-    def _is_precise(self, node: ir.Node) -> bool:
-        return self.mode is FpMode.PRECISE or node in self._precise
 
     def _is_weight(self, value: ir.Value) -> bool:
         leaf = self._inlined.get(value) or self.views.leaf(value)
@@ -367,7 +358,7 @@ class Chart:
         On a CPU, ONNX Runtime computes in float32 instead of float16, and rounds a value to float16 only if the next node reads
         float16. So moving a node can change the rounding of its neighbours.
         """
-        if node in self._rounding or not self._is_precise(node):
+        if self.mode is not FpMode.PRECISE or node in self._rounding:
             return node not in self._rounding
         if not self._native_half and self._float_type(node) == ir.DataType.FLOAT16:
             return False
@@ -401,21 +392,17 @@ def _computed_in(kind: ir.DataType) -> str:
 def chart_of(model: Model, views: Views, mode: FpMode, *, native_half: bool = False) -> Chart:
     """Return the model's `Chart`.
 
-    Except in the fast mode, no island contains nodes that ONNX Runtime may compute in integers. In the relaxed mode, the
-    conditions of the precise mode apply to all nodes before an operator that rounds, such as QuantizeLinear (see
-    `superopt.model.quantized`). Also, no island contains the nodes of a sum whose purpose is to round a number (see
-    `ModelFacts.rounding_sums`), or the nodes of a chain that computes the operand of a step function, as in `floor(p * 0.7 /
-    0.7)` (see `ModelFacts.stepped_chains`).
+    Except in the fast mode, no island contains nodes that ONNX Runtime may compute in integers. In the relaxed mode, no island
+    contains nodes before an operator that rounds, such as QuantizeLinear (see `superopt.model.quantized`), or the nodes of a
+    sum whose purpose is to round a number (see `ModelFacts.rounding_sums`). Also, no island contains the nodes of a chain that
+    computes the operand of a step function, as in `floor(p * 0.7 / 0.7)` (see `ModelFacts.stepped_chains`).
     """
-    if mode is FpMode.FAST:
-        return Chart(model, views, mode, native_half=native_half)
-    rounding = nodes_in_integers(views.model.graph)
-    if mode is FpMode.PRECISE:
-        return Chart(model, views, mode, rounding, native_half=native_half)
-    precise = nodes_before_rounding(views.model.graph)
-    chart = Chart(model, views, mode, rounding, precise, native_half=native_half)
-    sums = chart.facts.rounding_sums() | chart.facts.stepped_chains()
-    return Chart(model, views, mode, rounding | sums, precise, native_half=native_half) if sums - rounding else chart
+    rounding = frozenset[ir.Node]() if mode is FpMode.FAST else nodes_in_integers(views.model.graph)
+    if mode is FpMode.RELAXED:
+        rounding |= nodes_before_rounding(views.model.graph)
+    chart = Chart(model, views, mode, rounding, native_half=native_half)
+    sums = chart.facts.rounding_sums() | chart.facts.stepped_chains() if mode is FpMode.RELAXED else rounding
+    return chart if sums <= rounding else Chart(model, views, mode, rounding | sums, native_half=native_half)
 
 
 class Charts:

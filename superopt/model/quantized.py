@@ -2,7 +2,7 @@
 
 An operator such as QuantizeLinear rounds numbers to a coarse grid. A number in the middle between two points of the grid is
 rounded up or down, depending on its last bit. So a rewrite that changes the last bit of one operand can change a quantized
-number by one.
+number by one. Even a rewrite that only moves elements can change the last bit, because ONNX Runtime may then fuse other nodes.
 """
 
 from __future__ import annotations

@@ -45,12 +45,6 @@ class ModelCandidate:
     check_first: bool = False
     fallback: bool = False
 
-    @property
-    def precise(self) -> bool:
-        """Whether no bit of an output may change, because every gain rewrites a precise island."""
-        copies = [copy for gains in self.passes for gain in gains for copy in gain.copies]
-        return bool(copies) and all(copy.island.precise for copy in copies)
-
 
 @dataclass(frozen=True)
 class JudgingSeconds:
@@ -139,11 +133,11 @@ class CandidateJudge:
         checked: Check | CheckFailedError | None = None
         try:
             if candidate.check_first:
-                checked, spent = self._check(candidate, rewritten, spent)
+                checked, spent = self._check(rewritten, spent)
             if not isinstance(checked, CheckFailedError):
                 compared, spent = self._compare(rewritten, seconds, spent)
                 if checked is None and compared.faster:
-                    checked, spent = self._check(candidate, rewritten, spent)
+                    checked, spent = self._check(rewritten, spent)
                 if compared.faster or not candidate.fallback:
                     alone = self._compare_alone(rewritten)
         except Exception as error:  # noqa: BLE001
@@ -152,20 +146,15 @@ class CandidateJudge:
             return ModelOutcome(candidate, spent, failed=failure(checked))
         return ModelOutcome(candidate, spent, compared, checked, compared_alone=alone)
 
-    def _check(
-        self, candidate: ModelCandidate, rewritten: Loadable, spent: JudgingSeconds
-    ) -> tuple[Check | CheckFailedError, JudgingSeconds]:
+    def _check(self, rewritten: Loadable, spent: JudgingSeconds) -> tuple[Check | CheckFailedError, JudgingSeconds]:
         """Check the candidate's outputs on one thread. Return the result, and the seconds of all checks and comparisons so far.
-
-        If only precise islands are rewritten, the outputs must have the same bits.
 
         Raises:
             InvalidModelError: See `check`.
         """
-        settings = replace(self.settings, identical=self.settings.identical or candidate.precise)
         with self.phase("check"):
             checked, seconds = cached_check(
-                self.original, rewritten, self.device.one_thread, self.sizings, settings, self.cache, self.source
+                self.original, rewritten, self.device.one_thread, self.sizings, self.settings, self.cache, self.source
             )
         return checked, replace(spent, checking=spent.checking + seconds)
 

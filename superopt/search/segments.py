@@ -187,11 +187,8 @@ Passes: TypeAlias = "tuple[tuple[Gain, ...], ...]"
 def gate_of(copies: Sequence[Segment], mode: FpMode, *, strict: bool = True) -> Gate:
     """Return the filter of rule matches in the floating-point mode `mode`, for segments that are equal up to names.
 
-    The filter permits a match only if the known facts about the values of every segment permit the match. If a segment is part
-    of an island that must be precise, the mode is the precise mode.
+    The filter permits a match only if the known facts about the values of every segment permit the match.
     """
-    if any(segment.island.precise for segment in copies):
-        mode = FpMode.PRECISE
     first, *others = (segment.facts for segment in copies)
     facts = {name: join_facts(known, *(one[name] for one in others)) for name, known in first.items()}
     signed = any(segment.island.signed for segment in copies)
