@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 from superopt.algebra.index import Tensor, require, same, tensor
 from superopt.algebra.operators import Emit, Node, apply
 from superopt.algebra.terms import Term
@@ -24,7 +26,19 @@ def sub(x: Tensor, y: Tensor) -> Tensor:
 
 
 def lift(node: Node) -> Term | None:
-    return apply("sub", *node.broadcast())
+    x, y = node.broadcast()
+    return apply("add", x, _negated(y)) if y.constant and not x.constant else apply("sub", x, y)
+
+
+def _negated(weight: Term) -> Term:
+    """Return the negative of a weight. In IEEE arithmetic, adding the negative equals subtracting the weight."""
+    match weight.op:
+        case "expand" | "reshape":
+            return apply(weight.op, _negated(weight.args[0]), **dict(weight.attributes))
+        case "scale" if isinstance(factor := weight["factor"], int | float | Fraction):
+            return apply("scale", weight.args[0], factor=-factor)
+        case _:
+            return apply("scale", weight, factor=-1)
 
 
 def lower(term: Term, emit: Emit) -> str:

@@ -9,9 +9,10 @@ from onnx import ModelProto
 
 from superopt.algebra.evaluate import Floats, evaluate_terms
 from superopt.algebra.terms import subterms
-from superopt.model.islands import Chart
-from superopt.model.load import as_proto, load
+from superopt.model.islands import Chart, Charts
+from superopt.model.load import as_model, as_proto, load
 from superopt.notation.printing import render_terms
+from superopt.rules.fp_flags import FpMode
 from superopt.rules.store import load_rules
 from superopt.runtime.session import Device, Session
 from superopt.search.segments import relower, whole_islands
@@ -179,3 +180,25 @@ def test_a_gather_of_a_few_runs_is_a_concatenation_of_slices(positions: list[int
     x = np.arange(8, dtype=np.float32).reshape(2, 4)
     (found,) = evaluate_terms(terms, {"x": x, "i": np.array(positions)}, lambda _: None, Floats())
     assert np.array_equal(found, x[:, positions])
+
+
+@pytest.mark.parametrize("mode", [FpMode.RELAXED, FpMode.PRECISE])
+def test_a_subtracted_weight_is_added_as_its_negative(mode: FpMode) -> None:
+    """In IEEE arithmetic, both give the same bits, and the sum can be merged with other sums of weights."""
+    proto = onnx.parser.parse_model("""
+        <ir_version: 9, opset_import: ["" : 20]>
+        agraph (float[2, 3] x) => (float[2, 3] y) <float[3] w = {1, 2, 3}> { y = Sub(x, w) }
+    """)
+    (island,) = Charts(mode).of(as_model(proto)).islands()
+    assert repr(island.outputs["y"]) == "add(x, expand(scale(w, factor=-1), axes=(-1,)))"
+
+
+def test_negative_zeros_keep_their_signs() -> None:
+    """1 / (x + -0.0) is minus infinity where x is -0.0."""
+    proto = onnx.parser.parse_model("""
+        <ir_version: 9, opset_import: ["" : 20]>
+        agraph (float[2, 3] x) => (float[2, 3] y) <float w = {-0.0}, float[3] v = {-0.0, -0.0, -0.0}>
+        { a = Add(x, w) b = Add(a, v) y = Reciprocal(b) }
+    """)
+    found = Charts(FpMode.FAST).of(as_model(proto)).islands()
+    assert not any(t.op == "zeros" for island in found for t in subterms(*island.values.values()))

@@ -350,7 +350,7 @@ class Chart:
         Computing results from terms can change rounding, because terms flatten nested sums, and because the terms for some ONNX
         operators consist of several operators. In the precise mode, the terms may contain any number of operators that only
         move elements, but at most one other operator. An operand of a sum must not be a sum, and an operand of a product must
-        not be a product. Constants may be moved, but no other operator may be applied to constants, because constants are
+        not be a product. Constants may be moved or negated, but no other operator may be applied to constants, because they are
         computed in float64. The operator must not be a reciprocal, because a product with a reciprocal becomes a Div. In ONNX
         Runtime's kernel for the operator, the rounding of an element must not depend on its position, because a rewrite may
         move elements.
@@ -363,6 +363,7 @@ class Chart:
         if not self._native_half and self._float_type(node) == ir.DataType.FLOAT16:
             return False
         computing = [t for t in subterms(*lifted.values()) if t.op not in MOVING and variables(t) and not t.is_variable]
+        computing = [t for t in computing if not _is_negated_weight(t)]
         if len(computing) > 1 or any(t.constant or t.op == "reciprocal" for t in computing):
             return False
         kind = self._float_type(node)
@@ -382,6 +383,10 @@ class Chart:
         if any(v.dtype == ir.DataType.BOOL for v in node.outputs):
             return self._only if own in (None, self._only) else None
         return own
+
+
+def _is_negated_weight(term: Term) -> bool:
+    return term.constant and term.op == "scale" and term["factor"] == -1
 
 
 def _computed_in(kind: ir.DataType) -> str:

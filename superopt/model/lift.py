@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import zip_longest
-from math import isfinite, prod
+from math import copysign, isfinite, prod
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -242,7 +242,7 @@ def structured_weight(value: ir.Value, leaf: Term) -> Term:
     array, n = constant_array(value), leaf.shape[-1] if leaf.rank else 1
     if array is None or leaf.condition or leaf.position:
         return leaf
-    if not array.any():
+    if not array.any() and not np.signbit(array).any():
         return apply("zeros", shape=leaf.shape)
     if not isinstance(n, int) or n % 2 or n < MODEL.min_repeated_extent:
         return leaf
@@ -407,7 +407,8 @@ class _Node:
         array = None if value is None else constant_array(value)
         if array is None or not array.size or array.flat[0] != array.flat[-1]:
             return None
-        return float(array.flat[0]) if (array == array.flat[0]).all() else None
+        equal = (array == array.flat[0]).all() and (np.signbit(array) == np.signbit(array.flat[0])).all()
+        return float(array.flat[0]) if equal else None
 
     def integers(self, position: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         array = self._integer_array(position)
@@ -443,11 +444,12 @@ class _Node:
     def _number(self, position: int, shape: tuple[int, ...]) -> Term | None:
         """Return a constant operand as a term of the given shape. All elements must be 0, or there must be only one element.
 
-        The term is `zeros`, `ones` or a multiple of `ones`. For any other operand, the result is None.
+        The term is `zeros`, `ones` or a multiple of `ones`. For any other operand, such as -0.0, the result is None.
         """
-        number = 0.0 if self.uniform(position) == 0 else self.scalar(position)
+        number = self.uniform(position)
+        number = number if number == 0 else self.scalar(position)
         if number is None or not isfinite(number) or number == 0:
-            return apply("zeros", shape=shape) if number == 0 else None
+            return apply("zeros", shape=shape) if number == 0 and copysign(1, number) > 0 else None
         ones = apply("ones", shape=shape)
         return apply("scale", ones, factor=fraction_of(number)) if number != 1 else ones
 
