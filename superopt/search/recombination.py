@@ -81,7 +81,7 @@ def _is_target(spec: Operator) -> bool:
 
 
 @dataclass(frozen=True)
-class Function:
+class ParameterizedFunction:
     """A function of a tensor and parameters.
 
     Attributes:
@@ -139,7 +139,7 @@ def _is_flat(inside: frozenset[Term], operand: Term) -> bool:
     return True
 
 
-def _function(term: Term, operand: Term, inside: frozenset[Term]) -> Function | None:
+def _function(term: Term, operand: Term, inside: frozenset[Term]) -> ParameterizedFunction | None:
     """Return the term as a function of the operand and of parameters. The function's variables do not depend on its place."""
     roots = dict.fromkeys(arg for one in subterms(term) if one in inside for arg in one.args if arg not in {operand, *inside})
     leaves: dict[Term, Term] = {operand: variable("x", operand.shape)}
@@ -160,7 +160,7 @@ def _function(term: Term, operand: Term, inside: frozenset[Term]) -> Function | 
         parameters = tuple(dict.fromkeys(replace_subterms(view, leaves, cache) for view in reversed(views)))
     except ShapeError:
         return None
-    return Function(general, parameters, tuple((new, old) for old, new in leaves.items()))
+    return ParameterizedFunction(general, parameters, tuple((new, old) for old, new in leaves.items()))
 
 
 # ---------------------------------------------------------------- equal operators
