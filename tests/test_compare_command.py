@@ -79,7 +79,7 @@ def test_integers_are_compared_by_the_share_of_different_elements() -> None:
 @pytest.mark.parametrize(
     ("other", "said"),
     [
-        (layers(2, name="z"), "different outputs: y; z"),
+        (layers(2, name="z"), "different outputs: y in the first model, z in the second model"),
         (model([helper.make_node("Relu", ["u"], ["y"])], {"u": [64, 256]}, {"y": [64, 256]}, []), "different inputs: x"),
     ],
 )
