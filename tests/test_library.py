@@ -84,11 +84,13 @@ def test_every_form_of_a_model_is_loaded_alike(tmp_path: Path) -> None:
         assert len([*load(file).model.graph]) == 3
 
 
-@pytest.mark.parametrize("content", [b"", b"not a model"])
-def test_bytes_that_are_no_model_are_refused(content: bytes) -> None:
-    with pytest.raises(InvalidModelError, match="the model: "):
+@pytest.mark.parametrize(
+    ("content", "message"), [(b"", "the model is empty"), (b"not a model", "the given bytes are not an ONNX model")]
+)
+def test_bytes_that_are_no_model_are_refused(content: bytes, message: str) -> None:
+    with pytest.raises(InvalidModelError, match=message):
         load(content)
-    with pytest.raises(InvalidModelError, match="the model: "):
+    with pytest.raises(InvalidModelError, match=message):
         load(io.BytesIO(content))
 
 

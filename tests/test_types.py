@@ -70,9 +70,9 @@ def model(
     )
 
 
-def optimized(proto: onnx.ModelProto) -> Optimized[onnx.ModelProto]:
+def optimized(proto: onnx.ModelProto, fp: str = "relaxed") -> Optimized[onnx.ModelProto]:
     """What becomes of the model, which is right by a check of its own and has one product where there were six."""
-    found = superopt.optimize(proto, budget=60.0, moves=("rules",))
+    found = superopt.optimize(proto, budget=60.0, moves=("rules",), fp=fp)
     assert found.report.accepted, found.report.reason
     assert [n.op_type for n in found.model.graph.node].count("MatMul") == 1
     assert found.model.opset_import == proto.opset_import
@@ -180,9 +180,14 @@ def eight_bits() -> onnx.ModelProto:
     return model(*casts, opset=19, outputs=[info("z", FLOAT, [64, 96])])
 
 
-@pytest.mark.parametrize("made", [sequences, texts, optionals, contributed, eight_bits])
+@pytest.mark.parametrize("made", [sequences, texts, optionals, contributed])
 def test_what_is_around_the_islands_passes_through(made: Any) -> None:
     optimized(made())
+
+
+def test_nodes_before_a_cast_to_eight_bits_are_rewritten_in_the_fast_mode() -> None:
+    optimized(eight_bits(), fp="fast")
+    assert not superopt.optimize(eight_bits(), budget=60.0, moves=("rules",)).report.accepted
 
 
 @pytest.mark.parametrize("kind", ["sequence", "optional"])
