@@ -140,7 +140,9 @@ def _pieces(node: _Node) -> Term | None:
     if not isinstance(n, int) or array.min() < -n or array.max() >= n:
         return None
     runs = _runs([int(i) % n for i in array])
-    if len(runs) > MODEL.max_gathered_slices or (len(runs) == 1 < len(runs[0]) and runs[0][0] < runs[0][1]):
+    if len(runs) > min(MODEL.max_gathered_slices, len(array) // 2) or (
+        len(runs) == 1 < len(runs[0]) and runs[0][0] < runs[0][1]
+    ):
         return None
     parts = [apply("slice", x, axis=axis, start=min(run), stop=max(run) + 1) for run in runs]
     parts = [apply("reverse", part, axis=axis) if run[0] > run[-1] else part for part, run in zip(parts, runs, strict=True)]
@@ -237,11 +239,22 @@ def structured_weight(value: ir.Value, leaf: Term) -> Term:
 
     The term of a weight of zeros is `zeros`. If the second half of the last axis equals the first half or its negative, the
     term is a concatenation that reads the first half twice. If neighbours on the last axis are equal or opposite in pairs, the
-    term reads the first of each pair twice. For example, tables of rotary embeddings contain each number twice.
+    term reads the first of each pair twice. For example, tables of rotary embeddings contain each number twice. A weight in an
+    external file is not kept in memory.
     """
-    array, n = constant_array(value), leaf.shape[-1] if leaf.rank else 1
-    if array is None or leaf.condition or leaf.position:
+    tensor = constant_tensor(value)
+    if tensor is None or leaf.condition or leaf.position:
         return leaf
+    if not isinstance(tensor, ir.ExternalTensor) or tensor.raw is not None:
+        return _structured(tensor.numpy(), leaf)
+    try:
+        return _structured(tensor.numpy(), leaf)
+    finally:
+        tensor.release()
+
+
+def _structured(array: Array, leaf: Term) -> Term:
+    n = leaf.shape[-1] if leaf.rank else 1
     if not array.any() and not np.signbit(array).any():
         return apply("zeros", shape=leaf.shape)
     if not isinstance(n, int) or n % 2 or n < MODEL.min_repeated_extent:
