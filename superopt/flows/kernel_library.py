@@ -25,7 +25,7 @@ def check_library(optimized: str | os.PathLike[str], certified: Mapping[str, str
     """Return a sentence about the library of the model's kernels, or an empty text if the model calls no kernels.
 
     The C source is generated again from the nodes in the model's functions, and is compiled again with the same flags if the
-    compiler is the one that made the library. The library is not run. `certified` is what the certificate says about the
+    compiler is the one that made the library. The library is not run. `certified` is the certificate's description of the
     library and its source (`Certificate.kernels`).
 
     Raises:

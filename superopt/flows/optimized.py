@@ -43,7 +43,7 @@ class KernelLibrary:
 
     @property
     def described(self) -> dict[str, str]:
-        """What a certificate says about the library and its source (`Certificate.kernels`)."""
+        """The description of the library and its source in a certificate (`Certificate.kernels`)."""
         return {"library": sha256(self.content).hexdigest(), **LibrarySource.of(self.source).described}
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -103,7 +103,7 @@ def _source(kernels: Sequence[LibraryKernel], target: Target, made_by: str) -> s
 
 @dataclass(frozen=True)
 class KernelEntry:
-    """What the source of a library says about a kernel.
+    """A kernel, as the source of a library describes it.
 
     Attributes:
         name: The name of the operator.
@@ -144,7 +144,7 @@ class LibrarySource:
 
     @property
     def described(self) -> dict[str, str]:
-        """What a certificate says about the source: its SHA-256, the compiler and the flags."""
+        """The description of the source in a certificate: its SHA-256, the compiler and the flags."""
         digest = hashlib.sha256(self.text.encode()).hexdigest()
         return {"source": digest, "compiler": self.compiler, "flags": " ".join(self.flags)}
 

@@ -245,12 +245,11 @@ def structured_weight(value: ir.Value, leaf: Term) -> Term:
     tensor = constant_tensor(value)
     if tensor is None or leaf.condition or leaf.position:
         return leaf
-    if not isinstance(tensor, ir.ExternalTensor) or tensor.raw is not None:
-        return _structured(tensor.numpy(), leaf)
-    try:
-        return _structured(tensor.numpy(), leaf)
-    finally:
-        tensor.release()
+    unread = tensor if isinstance(tensor, ir.ExternalTensor) and tensor.raw is None else None
+    found = _structured(tensor.numpy(), leaf)
+    if unread is not None:
+        unread.release()
+    return found
 
 
 def _structured(array: Array, leaf: Term) -> Term:
