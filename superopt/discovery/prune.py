@@ -39,12 +39,10 @@ def is_useful(candidate: Candidate, numbered: DimBinding) -> bool:
     - The left side does not determine all variables of the right side.
     - The left side is a single term that is part of the right side.
     - The sides differ only in the names of variables.
-    - The right side executes more operators and does not save work. This must be true both for weights that are known before
-      run time and for unknown weights.
+    - The left side is a single term, and the right side executes more operators and does not save work, whether or not the
+      weights are known before run time.
     - Both sides cost the same, the left side has at least `RULE.min_neutral_operators` operators, and the right side does not
       have fewer operators.
-
-    If the left side has several outputs, the fifth case does not apply.
     """
     left, right = candidate.left, candidate.right
     if all(t.is_variable or not variables(t) for t in left) or not set(variables(*right)) <= set(variables(*left)):

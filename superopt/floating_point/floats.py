@@ -1,4 +1,4 @@
-"""Evaluation of scalar code in binary floating-point formats, for many inputs at once, and the scale of rounding errors.
+"""Evaluation of scalar code in binary floating-point formats for many inputs at once, and estimation of rounding errors.
 
 Every operation is computed in float64 and rounded to the nearest number of the format, ties to even. Sums, products, quotients
 and roots in formats of at most 24 bits are correctly rounded. Results of exponentials and similar functions are within half a

@@ -87,7 +87,7 @@ def _pointers(program: KernelProgram) -> dict[Buffer, str]:
 
 @dataclass(frozen=True)
 class _Share:
-    """A loop whose iterations threads share, and the number of iterations that a thread takes at once."""
+    """A loop that is divided among threads, and the number of iterations that a thread takes at once."""
 
     loop: LoopIndex
     each: int

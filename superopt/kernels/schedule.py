@@ -176,8 +176,7 @@ class _Reading:
     Attributes:
         iterations: The number of iterations of the operator's loops.
         reduces: Whether the operator contains a reduction.
-        in_rows: For each operand, whether each element is read once, and neighbours in a row of the operand are also neighbours
-            in the result.
+        in_rows: For each operand, whether the operator reads each element once and keeps neighbours in a row adjacent.
     """
 
     iterations: int

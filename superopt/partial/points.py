@@ -127,9 +127,9 @@ def _product(flat: Array, sizes: Sequence[int]) -> tuple[Array, ...]:
     """Convert the row-major positions `flat` in a tensor to one index array per axis of the tensor.
 
     Together, the arrays broadcast to the positions in `flat` and perhaps a few other positions. The positions in `flat` must be
-    distinct. Suppose that the positions are all combinations of some indices along one tensor axis with some positions along
-    the other tensor axes. Then the array axis for these indices is separate from the array axis for the other positions. As a
-    result, sums of products become matrix products.
+    distinct. The positions may be a product of two sets: some indices along one tensor axis, and some positions along the other
+    tensor axes. Then the array axis for these indices is separate from the array axis for the other positions. As a result,
+    sums of products become matrix products.
     """
     position = [np.asarray(i) for i in np.unravel_index(flat, sizes)]
     together = list(range(len(sizes)))
