@@ -6,9 +6,12 @@ The profile `check` draws the same examples on every run; `search` draws new one
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from superopt.child.process import reuse_child
 
 settings.register_profile("check", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("search", deadline=None, max_examples=3000, suppress_health_check=list(HealthCheck))
@@ -21,6 +24,13 @@ os.environ.pop("COLUMNS", None)  # pytest-xdist sets it, and tables would be as 
 def _one_core(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let sessions have one thread by default, because the processes of pytest share the cores."""
     monkeypatch.setattr("superopt.flows.settings.core_count", lambda: 1)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_child() -> Iterator[None]:
+    """Let all tests share one child process, because the start of a child process takes longer than most trial runs."""
+    with reuse_child():
+        yield
 
 
 @pytest.hookimpl(tryfirst=True)

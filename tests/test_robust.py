@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import subprocess
@@ -19,7 +20,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 import superopt
 from superopt.algebra.dim_binding import DimBinding
 from superopt.budget import expired, limit_memory_growth
-from superopt.child.process import Child, child, reuse_child
+from superopt.child.process import Child, reuse_child
 from superopt.cost.first_run import first_run
 from superopt.errors import (
     CertificateError,
@@ -356,7 +357,7 @@ def test_a_model_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
 
 
 def test_a_child_process_loads_what_this_one_does_and_refuses_what_it_refuses() -> None:
-    with child() as process:
+    with contextlib.closing(Child()) as process:
         session = TrialSession(process, linear(), Device())
         assert session.inputs == Session(linear(), Device()).inputs
         session.run({"x": np.ones((2, 8), np.float32)})

@@ -177,22 +177,24 @@ _shared = _Shared()
 
 
 @contextlib.contextmanager
-def reuse_child(program: Path = PROGRAM) -> Iterator[None]:
+def reuse_child(program: Path | None = None) -> Iterator[None]:
     """Inside this context, share one child process among all uses of `child` in this thread.
 
-    The child process runs the Python file `program`, and starts when it is first used. If the child process dies, a new child
-    process replaces it. If the thread is already inside such a context, a further context has no effect.
+    The child process runs the Python file `program`, by default `PROGRAM`, and starts when it is first used. If the child
+    process dies, a new child process replaces it. If the thread is already inside such a context, a further context without
+    `program` has no effect.
     """
-    if _shared.program is not None:
+    if _shared.program is not None and program is None:
         yield
         return
-    _shared.program = program
+    outer = _shared.program, _shared.child
+    _shared.program, _shared.child = program or PROGRAM, None
     try:
         yield
     finally:
         if _shared.child is not None:
             _shared.child.close()
-        _shared.program = _shared.child = None
+        _shared.program, _shared.child = outer
 
 
 @contextlib.contextmanager
