@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -163,17 +164,22 @@ class ChildSession:
         return self._child.ask("repeat", dict(feeds), patience=self._patience) is not False
 
 
-class _Shared(threading.local):
-    """The child process that all uses of `child` in a thread share, and the program that the child process runs.
+@dataclass
+class _Shared:
+    """The program of a shared child process, and the process itself, which is None before its first use."""
 
-    Both attributes are None outside of a `reuse_child` context. The child process is also None before its first use.
-    """
-
-    program: Path | None = None
+    program: Path
     child: Child | None = None
 
 
-_shared = _Shared()
+class _Contexts(threading.local):
+    """The `reuse_child` contexts of a thread, from the outermost to the innermost."""
+
+    def __init__(self) -> None:
+        self.shared: list[_Shared] = []
+
+
+_contexts = _Contexts()
 
 
 @contextlib.contextmanager
@@ -184,17 +190,17 @@ def reuse_child(program: Path | None = None) -> Iterator[None]:
     process dies, a new child process replaces it. If the thread is already inside such a context, a further context without
     `program` has no effect.
     """
-    if _shared.program is not None and program is None:
+    if _contexts.shared and program is None:
         yield
         return
-    outer = _shared.program, _shared.child
-    _shared.program, _shared.child = program or PROGRAM, None
+    shared = _Shared(program or PROGRAM)
+    _contexts.shared.append(shared)
     try:
         yield
     finally:
-        if _shared.child is not None:
-            _shared.child.close()
-        _shared.program, _shared.child = outer
+        _contexts.shared.pop()
+        if shared.child is not None:
+            shared.child.close()
 
 
 @contextlib.contextmanager
@@ -207,10 +213,11 @@ def child() -> Iterator[Child]:
     Raises:
         OSError: No process can be started.
     """
-    if _shared.program is not None:
-        if _shared.child is None or not _shared.child.is_alive:
-            _shared.child = Child(_shared.program)
-        yield _shared.child
+    if _contexts.shared:
+        shared = _contexts.shared[-1]
+        if shared.child is None or not shared.child.is_alive:
+            shared.child = Child(shared.program)
+        yield shared.child
         return
     made = Child()
     try:
