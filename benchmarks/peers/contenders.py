@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 REQUIREMENTS = Path(__file__).with_name("requirements.txt")
 VENV = ROOT / ".venv-peers"
 SUPEROPT = "superopt"
-PEERS = tuple(name for name in OPTIMIZERS if name != SUPEROPT)
+PEERS = tuple(name for name in OPTIMIZERS if name not in (SUPEROPT, "transformers"))
 Row: TypeAlias = dict[str, Any]
 """What is known of one optimizer on one model; `failed` has the reason where it failed."""
 

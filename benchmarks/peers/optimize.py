@@ -66,12 +66,22 @@ def onnxscript(_: Options) -> Optimizer:
     return run
 
 
+def transformers(_: Options) -> Optimizer:
+    """Return ONNX Runtime's transformer optimizer, with its fusions for BERT."""
+    package = importlib.import_module("onnxruntime.transformers.optimizer")
+
+    def run(source: str, target: str) -> None:
+        package.optimize_model(source, model_type="bert", opt_level=0).save_model_to_file(target)
+
+    return run
+
+
 def superopt(options: Options) -> Optimizer:
     """Writes the report, as JSON, beside the model: into the target with the suffix .json."""
     package, cli = map(importlib.import_module, ("superopt", "superopt.cli.main"))
 
     def run(source: str, target: str) -> None:
-        with cli.shown_progress() as progress:
+        with cli.progress_listener() as progress:
             optimized = package.optimize(source, **options, progress=progress)
         optimized.save(target)
         Path(target).with_suffix(".json").write_text(optimized.report.json(), encoding="utf-8")
@@ -80,8 +90,11 @@ def superopt(options: Options) -> Optimizer:
 
 
 OPTIMIZERS: Mapping[str, Callable[[Options], Optimizer]] = {
-    made.__name__: made for made in (superopt, onnxsim, onnxslim, onnxoptimizer, onnxscript)
+    made.__name__: made for made in (superopt, onnxsim, onnxslim, onnxoptimizer, onnxscript, transformers)
 }
+
+PACKAGES: Mapping[str, str] = {"transformers": "onnxruntime"}
+"""The package of each optimizer whose name is not the package's name."""
 
 
 def main() -> int:
@@ -92,7 +105,7 @@ def main() -> int:
         found = optimized(name, source, target, json.loads(options))
     except Exception as error:  # noqa: BLE001
         found = {"failed": reason(error)}
-    print(json.dumps({"version": version(name), **found}), file=said, flush=True)
+    print(json.dumps({"version": version(PACKAGES.get(name, name)), **found}), file=said, flush=True)
     return int("failed" in found)
 
 

@@ -18,16 +18,21 @@ EXAMPLE_TOKENS = 99
 
 
 def export(recipe: Exported, seed: int, target: Path) -> None:
-    """The recipe's module is in the file afterwards, with weights from the seed."""
-    torch.manual_seed(seed)
-    module = builder(recipe.builder)(**recipe.options)
-    if recipe.calibrated:
-        calibrate(module, [size for size in recipe.inputs[0].shape if isinstance(size, int)])
-    module.eval()
+    """Write the recipe's module to the file, with weights from the seed."""
+    module = module_of(recipe, seed)
     arguments = tuple(example(each) for each in recipe.inputs)
     names = {"input_names": input_names(recipe.inputs), "output_names": list(recipe.outputs) or None}
     with torch.no_grad():
         torch.onnx.export(module, arguments, target, opset_version=recipe.opset, **names, **EXPORTERS[recipe.exporter](recipe))
+
+
+def module_of(recipe: Exported, seed: int) -> nn.Module:
+    """Return the recipe's module for inference, with weights from the seed."""
+    torch.manual_seed(seed)
+    module: nn.Module = builder(recipe.builder)(**recipe.options)
+    if recipe.calibrated:
+        calibrate(module, [size for size in recipe.inputs[0].shape if isinstance(size, int)])
+    return module.eval()
 
 
 def builder(name: str) -> Any:
