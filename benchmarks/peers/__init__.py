@@ -1,4 +1,5 @@
-"""What `scripts/bench --peers` puts beside superopt: other optimizers, each in a process of its own, and another runtime.
+"""Benchmarks of superopt beside other optimizers and in another runtime, for `scripts/bench --peers`.
 
-`optimize` and `infer` are such processes, and import nothing of superopt's; `contenders` and `elsewhere` start them.
+`optimize` and `infer` run in separate processes. They do not need superopt, except to run superopt itself as optimizer.
+`contenders` and `elsewhere` start these processes.
 """

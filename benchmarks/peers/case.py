@@ -1,4 +1,7 @@
-"""One model: optimized by superopt and by others, all of them measured in the same rounds, checked, and tried in OpenVINO."""
+"""The benchmark of one model with superopt and with other optimizers.
+
+All optimized files are timed in the same rounds and checked. superopt's file is also timed in OpenVINO.
+"""
 
 from __future__ import annotations
 
@@ -31,17 +34,24 @@ from superopt.runtime.settings import settings, with_choices
 STANDARD = {"", "ai.onnx", "ai.onnx.ml"}
 CONTRIB = "com.microsoft"
 CHECKING = 30.0
-"""Seconds for the checks of all that is made of a model, after which no further input is begun."""
+"""The time limit in seconds for the numerical checks of all optimized files of a model. No run starts after the limit."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How models are optimized and measured: seconds for the search, for all measurements, and for each other optimizer; the
-    search's are left to the model's size where none are given.
+    """The settings of a benchmark.
 
-    `shapes` has sizes of open dimensions by name. `cache` keeps measured times; without it each model begins with none. With
-    `tune`, superopt runs once more, tuning sessions first. `tolerance`, `growth` and
-    `allow_contrib` are superopt's.
+    Attributes:
+        budget: The seconds of superopt's search. If None, superopt chooses the budget by the size of the model.
+        measure: The seconds of a timing comparison. A comparison in CUDA graphs or in OpenVINO gets half of this time.
+        timeout: The seconds after which another optimizer is stopped.
+        seed: The seed of the search and of random inputs.
+        shapes: Sizes of dynamic dimensions, by name.
+        cache: The time cache. If None, each model starts with an empty cache.
+        tune: Whether superopt also runs with `tune=True`, and so tunes session settings before the search.
+        tolerance: The argument `tolerance` of `superopt.optimize`.
+        growth: The argument `growth` of `superopt.optimize`.
+        allow_contrib: The argument `allow_contrib` of `superopt.optimize`.
     """
 
     budget: float | None
@@ -58,7 +68,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Case:
-    """A model on a device, at the sizes that matter."""
+    """A model to benchmark, with the device and the settings of the benchmark."""
 
     path: Path
     device: Device
@@ -66,7 +76,7 @@ class Case:
 
     @functools.cached_property
     def shapes(self) -> list[dict[str, int]]:
-        """The combinations of those sizes in the settings that are of this model's open dimensions."""
+        """The combinations of the sizes in the settings, for the dynamic dimensions of this model."""
         known = dynamic_dimension_names(load(self.path).model)
         return size_combinations({name: sizes for name, sizes in self.settings.shapes.items() if name in known})
 
@@ -76,23 +86,24 @@ class Case:
 
     @functools.cached_property
     def source(self) -> InputSource:
-        """Random inputs within the bounds of the inputs that are indices."""
+        """The source of random inputs. Indices stay within their bounds."""
         return DRAWN.bounded(parse_model(self.path, external=False))
 
     @functools.cached_property
     def feeds(self) -> list[Mapping[str, Array]]:
-        """Random inputs at each of the sizes."""
+        """Random inputs at each combination of sizes."""
         ports = Session(self.path, self.device).inputs
         return [self.source.values(ports, self.settings.seed, s.numbers) for s in self.sizings]
 
 
 def everything(case: Case, folder: Path, peers: Path | None) -> Row:
-    """superopt's result and, where there is an interpreter that has them, those of other optimizers beside it.
+    """Optimize, time and check one model, and return the results.
 
-    The folder is filled with the optimized models.
+    The optimized models are written below `folder`. `peers` is the Python interpreter that has the other optimizers. If `peers`
+    is None, only superopt runs.
 
     Raises:
-        SuperoptError: the model cannot be loaded or run, or superopt fails on it.
+        SuperoptError: The model cannot be loaded or run, or superopt fails on the model.
     """
     files = {name: folder / name / case.path.name for name in (SUPEROPT, *(PEERS if peers else ()))}
     for file in files.values():
@@ -123,12 +134,13 @@ def everything(case: Case, folder: Path, peers: Path | None) -> Row:
 
 
 def superoptimized(case: Case, target: Path, *, again: bool = False, tune: bool = False) -> tuple[Row, Row]:
-    """What superopt took in a process of its own, and its report; with `again`, also what a second run took on the same times.
+    """Optimize the model with superopt in a separate process, and return the figures of the run and the report.
 
-    With `tune`, it tunes sessions first.
+    If `again` is True, superopt runs a second time with the time cache of the first run, and the figures include the seconds of
+    the second run. If `tune` is True, superopt tunes session settings before the search.
 
     Raises:
-        SuperoptError: it failed.
+        SuperoptError: superopt failed.
     """
     device, settings = case.device, case.settings
     cache = settings.cache or target.with_name("times.sqlite")
@@ -162,11 +174,14 @@ def superoptimized(case: Case, target: Path, *, again: bool = False, tune: bool 
 
 
 def tuned(case: Case, target: Path) -> Row:
-    """What `--tune` finds: what sessions should be told, what these do for the original alone, and how much faster than
-    the original in a plain session the model is that superopt then makes, in such a session, and what remains of it.
+    """Run superopt with `tune=True`, and return the chosen session settings and their speedups.
+
+    The chosen settings are in `entries`, and the speedup of each tried setting is in `tried`. Two speedups compare a session
+    with the chosen settings to the original in a plain session: `alone` for the original, and `speed` for superopt's result.
+    Both are None if no setting was chosen.
 
     Raises:
-        SuperoptError: superopt fails on it.
+        SuperoptError: superopt fails on the model.
     """
     target.parent.mkdir()
     ours, report = superoptimized(case, target, tune=True)
@@ -190,9 +205,9 @@ def tuned(case: Case, target: Path) -> Row:
 
 
 def prediction(report: Row) -> Row | None:
-    """What the cost model credits the report's rewriting with, beside what the optimization measured of it end to end.
+    """Return the speedup that the cost model predicts for the applied rules, and the speedup that the optimization measured.
 
-    None where nothing was found. Of a model with open dimensions, both are over all sizes together.
+    The result is None if no candidate was timed. For a model with dynamic dimensions, the times at all sizes are added up.
     """
     if report["timing"] is None:
         return None
@@ -204,7 +219,10 @@ def prediction(report: Row) -> Row | None:
 
 
 def peer(case: Case, python: Path, name: str, target: Path) -> Row:
-    """What came of another optimizer; failed where its model cannot take the original's place."""
+    """Run another optimizer on the model, and return the figures of the run.
+
+    If the optimizer fails, or if its result does not run on inputs of the original, the reason is in `failed`.
+    """
     row = optimized(python, name, case.path, target, timeout=case.settings.timeout)
     if "failed" in row:
         return row
@@ -218,7 +236,10 @@ def peer(case: Case, python: Path, name: str, target: Path) -> Row:
 
 
 def speeds(case: Case, files: Mapping[str, Path], device: Device, seconds: float) -> dict[str, SizeComparisons]:
-    """Each file compared with the original on the device at every size, all in the same rounds."""
+    """Time each file against the original on the device, at every combination of sizes.
+
+    At each combination, all files are timed in the same rounds.
+    """
     found: dict[str, list[tuple[DimBinding, Comparison]]] = {name: [] for name in files}
     for sizing in case.sizings:
         compared = compare_all(
@@ -236,7 +257,7 @@ def speeds(case: Case, files: Mapping[str, Path], device: Device, seconds: float
 
 
 def in_graph(case: Case, candidate: Path) -> Row:
-    """The original and the candidate where the runs of both are replayed as CUDA graphs, at the size where it gains least."""
+    """Time the candidate against the original in CUDA graphs, and return the comparison at the sizes with the smallest gain."""
     replaying = replace(case.device, cuda_graph=True)
     try:
         found = speeds(case, {SUPEROPT: candidate}, replaying, case.settings.measure / 2)
@@ -246,7 +267,7 @@ def in_graph(case: Case, candidate: Path) -> Row:
 
 
 def in_openvino(case: Case, candidate: Path, python: Path) -> Row:
-    """The original and the optimized file in OpenVINO, at the size where the latter gains least."""
+    """Time the candidate against the original in OpenVINO, and return the comparison at the sizes with the smallest gain."""
     if case.device.provider != "cpu":
         return {"failed": "it would run on the CPU, for which the file was not optimized"}
     at: list[tuple[DimBinding, Comparison]] = []
@@ -262,7 +283,7 @@ def in_openvino(case: Case, candidate: Path, python: Path) -> Row:
 
 
 def rounding(case: Case, candidate: Path, seconds: float) -> Row:
-    """The largest errors of the original and of the candidate, or why the latter does not compute the same."""
+    """Return the largest errors of the original and of the candidate, or the reason if the candidate fails the check."""
     found: list[Check] = []
     try:
         for sizing in case.sizings:
@@ -293,7 +314,7 @@ def measured(comparison: Comparison) -> Row:
 
 
 def checks(case: Case, target: Path) -> dict[str, bool]:
-    """What the optimized file must keep, and that it is a valid model of operators that it may have."""
+    """Check that the optimized file is valid, keeps names and versions, and has only allowed operators. Return each result."""
     before = onnx.load(case.path, load_external_data=False)
     allowed = STANDARD | domains(before) | ({CONTRIB} if case.settings.allow_contrib else set())
     after = onnx.load(target, load_external_data=False)

@@ -1,4 +1,4 @@
-"""The environment of the optimizers that superopt is measured beside, and their runs in processes of their own."""
+"""The environment of the other optimizers, and runs of optimizers in separate processes."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ VENV = ROOT / ".venv-peers"
 SUPEROPT = "superopt"
 PEERS = tuple(name for name in OPTIMIZERS if name not in (SUPEROPT, "transformers"))
 Row: TypeAlias = dict[str, Any]
-"""What is known of one optimizer on one model; `failed` has the reason where it failed."""
+"""The figures of one optimizer on one model. If the optimizer failed, `failed` has the reason."""
 
 
 def environment() -> Path:
-    """The interpreter of .venv-peers, which is made where it is missing and has what requirements.txt pins.
+    """Return the Python interpreter of .venv-peers, and create .venv-peers if it is missing or if requirements.txt has changed.
 
-    What cannot be installed is told on the standard error stream and is missing there; it is tried again the next time.
+    If a package cannot be installed, pip prints the reason on stderr, and the other packages are installed. The next call then
+    creates .venv-peers again.
     """
     python, stamp = VENV / "bin" / "python", VENV / "made"
     wanted = f"{ROOT}\n{REQUIREMENTS.read_text(encoding='utf-8')}"
@@ -43,13 +44,13 @@ def environment() -> Path:
 
 
 def installed(python: Path, *what: str) -> bool:
-    """Whether pip could install it."""
+    """Install packages with pip, and return whether pip succeeded. `what` are arguments of `pip install`."""
     command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *what]
     return subprocess.run(command, stdout=sys.stderr, check=False).returncode == 0
 
 
 def pins() -> str:
-    """A digest of what requirements.txt pins."""
+    """Return a digest of requirements.txt."""
     return hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()[:16]
 
 
@@ -62,9 +63,9 @@ def optimized(
     options: Mapping[str, Any] | None = None,
     timeout: float | None = None,
 ) -> Row:
-    """What came of one optimizer on one model, see `benchmarks.peers.optimize`; superopt shows its progress.
+    """Run an optimizer on a model in a separate process (`benchmarks.peers.optimize`), and return the figures of the run.
 
-    Python keeps what it compiles of the optimizers, as it does of what is installed.
+    superopt shows its progress. The process may store compiled modules, even if PYTHONDONTWRITEBYTECODE is set.
     """
     command = [str(python), "-m", "benchmarks.peers.optimize", name]
     command += [str(source.resolve()), str(target.resolve()), json.dumps(options or {})]
@@ -82,7 +83,10 @@ def optimized(
 
 
 def row(printed: str, complaint: str, code: int) -> Row:
-    """What a process said on its last line, or how it ended where it said nothing."""
+    """Return the JSON object on the last line of a process's output, or a row with the reason of a failure as `failed`.
+
+    `printed` is the standard output, `complaint` is the standard error, and `code` is the exit code.
+    """
     try:
         said = json.loads(last_line(printed))
     except ValueError:

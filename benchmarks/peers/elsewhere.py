@@ -1,4 +1,4 @@
-"""A model and its optimized file compared in another runtime, OpenVINO: is a gain the model's, or one runtime's?"""
+"""A comparison of a model with its optimized file in OpenVINO, which shows whether a gain depends on ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from superopt.runtime.timed import Timed
 
 
 class ElsewhereError(Exception):
-    """The other runtime cannot load or run a model."""
+    """Raised when OpenVINO cannot be started, or cannot load or run a model."""
 
 
 class Remote:
-    """One of the models that a process has loaded, timed there."""
+    """A model in a process that runs OpenVINO. The process times the runs of the model."""
 
     def __init__(self, process: subprocess.Popen[str], which: int) -> None:
         self._process, self._which = process, which
 
     def alone(self) -> AbstractContextManager[None]:
-        """Nothing is waited for: it runs on the CPU."""
+        """Return a context that waits for nothing, because the model runs on the CPU."""
         return contextlib.nullcontext()
 
     def run(self) -> None:
-        """One run."""
+        """Run the model once."""
         self.seconds(1)
 
     def seconds(self, runs: int) -> float:
-        """The mean processor time of `runs` runs.
+        """Return the mean processor time of `runs` runs, in seconds.
 
         Raises:
-            ElsewhereError: the process has ended.
+            ElsewhereError: The process has ended.
         """
         asked, answers = _pipes(self._process)
         try:
@@ -54,10 +54,10 @@ class Remote:
 def compared(
     python: Path, original: Path, candidate: Path, feeds: Mapping[str, Array], *, seconds: float
 ) -> tuple[str, Comparison]:
-    """OpenVINO's version, and the comparison of the files in it, on the same inputs and on one thread.
+    """Time two files in OpenVINO on one thread and on the same inputs. Return OpenVINO's version and the comparison.
 
     Raises:
-        ElsewhereError: it cannot be started, or cannot load or run one of them.
+        ElsewhereError: OpenVINO cannot be started, or cannot load or run a file.
     """
     versions: set[str] = set()
 
@@ -78,7 +78,7 @@ def compared(
 
 @contextmanager
 def _started(python: Path, inputs: Path, files: list[str]) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A process that has loaded the files, and OpenVINO's version; it has ended afterwards."""
+    """Start a process that loads the files in OpenVINO. Yield the process and OpenVINO's version, then kill the process."""
     command = [str(python), "-m", "benchmarks.peers.infer", str(inputs), *files]
     pipe = subprocess.PIPE
     try:

@@ -1,4 +1,4 @@
-"""What result files say of a GPU: each model with and without contrib operators, and with and without CUDA graphs."""
+"""Tables of results on GPUs: each model with and without contrib operators, and with and without CUDA graphs."""
 
 from __future__ import annotations
 
@@ -16,9 +16,15 @@ Cell: TypeAlias = Callable[["Model"], Entry | None]
 
 @dataclass(frozen=True)
 class Model:
-    """The rows of one model on one GPU, those that there are.
+    """The rows of one model on one GPU. A row that does not exist is None.
 
-    `plain` and `contrib` were found for runs that launch each kernel, and measured in graphs too; `graph` for graphs.
+    Attributes:
+        name: The name of the model.
+        plain: The row of an optimization without CUDA graphs, with standard operators only.
+        contrib: The row of an optimization without CUDA graphs, with contrib operators.
+        graph: The row of an optimization for CUDA graphs, with standard operators only.
+
+    The results in `plain` and `contrib` were timed without and with CUDA graphs.
     """
 
     name: str
@@ -27,13 +33,16 @@ class Model:
     graph: Result | None
 
     def original(self, *, replayed: bool) -> float | None:
-        """Milliseconds of the original's run."""
+        """Return the milliseconds of a run of the original, or None if it was not timed.
+
+        If `replayed` is True, the run replays a CUDA graph.
+        """
         first = next((_speed(row, replayed=replayed) for row in (self.plain, self.contrib) if row is not None), None)
         return None if first is None else float(first["original_ms"])
 
 
 def models(rows: Sequence[Result]) -> list[Model]:
-    """The models of the rows, which are of one GPU, those first that gain most."""
+    """Return the models of the rows, which are all from one GPU. Models with larger gains come first."""
 
     def row(name: str, asked: Sequence[str], *, graph: bool) -> Result | None:
         fitting = (r for r in rows if r["model"] == name and r["device"]["cuda_graph"] == graph)
@@ -45,32 +54,32 @@ def models(rows: Sequence[Result]) -> list[Model]:
 
 
 def plain(model: Model) -> Entry | None:
-    """Standard operators, every kernel launched."""
+    """Return the entry for standard operators, without CUDA graphs."""
     return _entry(model.plain, replayed=False)
 
 
 def contrib(model: Model) -> Entry | None:
-    """ONNX Runtime's own operators too."""
+    """Return the entry for standard and contrib operators, without CUDA graphs."""
     return _entry(model.contrib, replayed=False)
 
 
 def plain_replayed(model: Model) -> Entry | None:
-    """Standard operators, in a CUDA graph."""
+    """Return the entry for standard operators, timed in CUDA graphs."""
     return _entry(model.plain, replayed=True)
 
 
 def contrib_replayed(model: Model) -> Entry | None:
-    """ONNX Runtime's own operators too, in a CUDA graph."""
+    """Return the entry for standard and contrib operators, timed in CUDA graphs."""
     return _entry(model.contrib, replayed=True)
 
 
 def for_graphs(model: Model) -> Entry | None:
-    """Standard operators, found for CUDA graphs and measured in one."""
+    """Return the entry for standard operators, optimized for CUDA graphs and timed in CUDA graphs."""
     return _entry(model.graph, replayed=False)
 
 
 def told(group: Sequence[Model]) -> str:
-    """How many models there are, and the geometric means of their gains in each way."""
+    """Return text with the geometric means of the models' gains, and the number of models without a gain."""
     ways: Mapping[str, Cell] = {"": plain, " in CUDA graphs": plain_replayed, " with contrib operators": contrib}
     found = {way: [entry for model in group if (entry := cell(model)) is not None] for way, cell in ways.items()}
     means = [f"**{mean(some):.3f}**{way} ({counted(len(some))})" for way, some in found.items() if some]
@@ -92,7 +101,7 @@ def listed(items: Sequence[str]) -> str:
 
 
 def line(model: Model) -> list[str]:
-    """The model's line of a table under HEADINGS."""
+    """Return the table row of the model: the name, and a cell for each column of HEADINGS."""
     cells = [plain, contrib, plain_replayed, contrib_replayed, for_graphs]
     first, second, *others = [entry.cell if (entry := cell(model)) is not None else "" for cell in cells]
     times = [f"{ms:.2f}" if (ms := model.original(replayed=graph)) is not None else "" for graph in (False, True)]
@@ -105,7 +114,7 @@ def _speed(row: Result, *, replayed: bool) -> Result | None:
 
 
 def _entry(row: Result | None, *, replayed: bool) -> Entry | None:
-    """superopt's entry of the row, None where there is none or no graph could be made."""
+    """Return superopt's entry of the row, or None if there is no row or the model has no CUDA graph."""
     if row is None or (speed := _speed(row, replayed=replayed)) is None:
         return None
     (ours,) = (entry for entry in entries({**row, "speed": speed}) if entry.contender == SUPEROPT)

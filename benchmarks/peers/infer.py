@@ -1,8 +1,8 @@
-"""Models in OpenVINO on one CPU thread, which another process has timed: `python -m benchmarks.peers.infer INPUTS MODEL...`.
+"""Time models in OpenVINO on one CPU thread, as another process requests: `python -m benchmarks.peers.infer INPUTS MODEL...`.
 
-INPUTS is an .npz file with a value for each input. The first line on the standard output is a JSON object, with the version or
-with `failed` and the reason. Then each line `WHICH RUNS` on the standard input is answered by the mean seconds of so many runs
-of that model.
+INPUTS is an .npz file with a value for each input. The first line on the standard output is a JSON object with the version of
+OpenVINO, or with the reason of a failure as `failed`. Then each line `WHICH RUNS` on the standard input requests RUNS runs of
+model number WHICH. The answer is a line with the mean seconds of these runs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SETTINGS = {
     "PERFORMANCE_HINT": "LATENCY",
     "INFERENCE_PRECISION_HINT": "f32",
 }
-"""One thread, and float32 where the processor has units for less."""
+"""OpenVINO's settings: one thread, and float32 even if the processor supports smaller types."""
 
 
 def main() -> int:
@@ -48,7 +48,7 @@ def main() -> int:
 
 
 def loaded(openvino: Any, values: Mapping[str, np.ndarray[Any, Any]], models: Sequence[str]) -> list[Any]:
-    """A request for each model, its inputs set, run once."""
+    """Compile each model, set its inputs, run the model once, and return the requests."""
     core = openvino.Core()
     requests = []
     for path in models:
@@ -65,7 +65,7 @@ def loaded(openvino: Any, values: Mapping[str, np.ndarray[Any, Any]], models: Se
 
 
 def seconds(request: Any, runs: int) -> float:
-    """The mean processor time of `runs` runs, which leaves out the turns of other processes."""
+    """Return the mean processor time of `runs` runs, in seconds. Processor time excludes the time of other processes."""
     start = time.process_time()
     for _ in range(runs):
         request.infer()

@@ -1,8 +1,9 @@
-"""One optimizer, run once on one model in a process of its own: `python -m benchmarks.peers.optimize NAME IN OUT OPTIONS`.
+"""Run one optimizer on one model: `python -m benchmarks.peers.optimize NAME IN OUT OPTIONS`.
 
-The last line on the standard output is a JSON object: the optimizer's version, the seconds from reading IN to having written
-OUT, the most memory that the process held, and the nodes before and after; or `failed`, with the reason. OPTIONS is a JSON
-object of arguments, which superopt alone takes; all others run as their own defaults have it.
+The last line on the standard output is a JSON object with the optimizer's version. If the optimizer succeeds, the object also
+has the seconds for reading IN, optimizing and writing OUT, the peak memory of the process, and the numbers of nodes before and
+after. If the optimizer fails, the object has the reason as `failed`. OPTIONS is a JSON object with arguments for superopt. All
+other optimizers run with their default settings.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 Optimizer: TypeAlias = Callable[[str, str], None]
-"""Reads one file and writes the other."""
+"""A function that reads the model at the first path, and writes the optimized model to the second path."""
 Options: TypeAlias = Mapping[str, Any]
 
 
 class FailedError(Exception):
-    """The optimizer ran, and says that it failed."""
+    """Raised when an optimizer reports that it failed."""
 
 
 def onnxsim(_: Options) -> Optimizer:
@@ -77,7 +78,7 @@ def transformers(_: Options) -> Optimizer:
 
 
 def superopt(options: Options) -> Optimizer:
-    """Writes the report, as JSON, beside the model: into the target with the suffix .json."""
+    """Return superopt as an optimizer. It also writes a JSON report to the target path with the suffix .json."""
     package, cli = map(importlib.import_module, ("superopt", "superopt.cli.main"))
 
     def run(source: str, target: str) -> None:
@@ -110,7 +111,7 @@ def main() -> int:
 
 
 def optimized(name: str, source: str, target: str, options: Options) -> dict[str, Any]:
-    """What came of one run; what the optimizer has to import is not counted in its seconds."""
+    """Run the optimizer, and return the figures of the run. The seconds do not include the import of the optimizer."""
     run = OPTIMIZERS[name](options)
     start = time.monotonic()
     run(source, target)
@@ -119,15 +120,15 @@ def optimized(name: str, source: str, target: str, options: Options) -> dict[str
 
 
 def reason(error: Exception) -> str:
-    """One line that says what went wrong."""
+    """Return one line that describes the error."""
     text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     return text if isinstance(error, FailedError) else f"{type(error).__name__}: {text}"
 
 
 def peak() -> int:
-    """The most bytes of memory that this process, or one that it started, has held.
+    """Return the peak memory in bytes of this process or of one of its child processes, whichever is larger.
 
-    What getrusage says of a process begins with what the process that started it held, so Linux is asked elsewhere.
+    On Linux, the peak of getrusage includes memory of the parent process. So the peak of this process is read from /proc.
     """
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     try:

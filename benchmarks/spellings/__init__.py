@@ -6,8 +6,8 @@ are spellings. The name of a spelling begins with the exporter: `pytorch_torchsc
 `paddle` or `mxnet`. `hand` means that people write the form by hand in some framework. A comment in the file says where the
 form comes from.
 
-The files of PyTorch are what PyTorch 2.13 exported, with other names. Their weights are initializers, never Constant nodes. The
-files of the other exporters were written by hand, after the source code of the converters.
+PyTorch 2.13 exported the files of PyTorch. Only names were changed afterwards. Weights in these files are initializers, never
+Constant nodes. The files of the other exporters were written by hand, after the source code of the converters.
 
 A file is a model in ONNX's text syntax. A weight that is declared without a value is filled by `corpus.read`. All models of a
 function get the same numbers for weights of the same name.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from superopt.runtime.compare import Comparison
 
 SHARE, MARGIN = 0.95, 1.03
-"""The share of the operator's speedup that counts as reached, and the speedup up to which an operator need not be reached."""
+"""The limits of `Figures.reached`: a share of the operator's speedup, and an operator's speedup that counts as no gain."""
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,8 @@ class Figures:
         nodes: The number of nodes of the spelling, without constants.
         nodes_after: The number of nodes of superopt's result, without constants.
         operators: The operators of the result. An operator with several nodes has their number before its name.
-        operator: The operator, timed against the spelling.
-        result: The result, timed against the spelling. It is None if no faster model was found.
+        operator: The timing of the operator against the spelling.
+        result: The timing of superopt's result against the spelling, or None if no faster model was found.
         reason: The reason for superopt's verdict.
     """
 

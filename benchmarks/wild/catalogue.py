@@ -64,7 +64,7 @@ class Model:
         file: The path of the model in the package.
         licence: The licence of the model.
         task: What the model is for.
-        inputs: How each set of inputs is made.
+        inputs: A recipe for each set of inputs.
         fixed: Inputs that a deployment fixes, as arguments of `superopt optimize --fix`.
     """
 
@@ -111,7 +111,7 @@ STATE = {"state": ("stateN", (2, 1, 128))}
 
 
 def silero(file: str, *, rate: bool = True) -> Model:
-    """A voice activity detector of Silero that sees one frame of speech."""
+    """Return a voice activity detector of Silero whose input is one frame of speech."""
     path = f"silero_vad/data/{file}.onnx"
     made = tuple(frame(SILERO, path, after=after, state=STATE, rate=rate) for after in (0, 20))
     return Model(SILERO, path, "MIT", "voice activity detection", made, ("sr=16000",) if rate else ())

@@ -1,4 +1,4 @@
-"""Files, sounds, pictures, texts and outputs of models from packages, of which inputs are made."""
+"""The materials for inputs: files, sounds, pictures and texts from packages, and outputs of models from packages."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class Molecule:
     elements: list[str] = field(default_factory=list)
     aromatic: list[bool] = field(default_factory=list)
     given: list[int | None] = field(default_factory=list)
-    """For each atom, the number of hydrogen atoms if the text has the number."""
+    """For each atom, the number of hydrogen atoms, or None if the text does not state the number."""
     bonds: list[tuple[int, int, float]] = field(default_factory=list)
 
     def neighbours(self, atom: int) -> list[int]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Size: TypeAlias = tuple[int, int]
 Channels: TypeAlias = tuple[float, float, float]
 Scale: TypeAlias = tuple[Channels, Channels]
-"""What is subtracted from the values 0 to 255 of each channel, and what the differences are divided by."""
+"""Two numbers for each channel. The first is subtracted from the values 0 to 255, and the second divides the difference."""
 Order: TypeAlias = Literal["RGB", "BGR"]
 Layout: TypeAlias = Literal["NCHW", "NHWC"]
 
@@ -37,12 +37,12 @@ LAST_LINE = (14, 164, 250, 190)
 
 
 def stretched(image: Image, size: Size) -> Image:
-    """Return the picture in another size, without its proportions."""
+    """Return the picture in another size. The proportions may change."""
     return image.resize((size[1], size[0]))
 
 
 def cropped(image: Image, size: Size) -> Image:
-    """Return the middle of the picture, whose shorter side is 8/7 of the size before the cut."""
+    """Resize the picture so that its shorter side is 8/7 of the larger size, and return its middle in the given size."""
     factor = max(size) * 8 / 7 / min(image.size)
     image = image.resize((round(image.width * factor), round(image.height * factor)))
     left, top = (image.width - size[1]) // 2, (image.height - size[0]) // 2
@@ -50,7 +50,7 @@ def cropped(image: Image, size: Size) -> Image:
 
 
 def in_corner(image: Image, size: Size, grey: int) -> Image:
-    """Return the picture in its proportions, in the upper left corner of a grey picture."""
+    """Return a grey picture with the resized picture in its upper left corner. The proportions do not change."""
     from PIL import Image as Images
 
     factor = min(size[0] / image.height, size[1] / image.width)

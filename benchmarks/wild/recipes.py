@@ -1,4 +1,4 @@
-"""How the inputs of a model are made: a function, and the arguments that a model needs of it."""
+"""Recipes for the inputs of a model. A recipe is a function with its arguments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ P = ParamSpec("P")
 
 @dataclass(frozen=True)
 class Recipe:
-    """A function that makes one set of inputs from materials, with its other arguments."""
+    """A function that makes one set of inputs from materials, and the other arguments of the function."""
 
     function: Callable[..., Arrays]
     arguments: tuple[Any, ...]

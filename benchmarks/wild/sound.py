@@ -31,7 +31,7 @@ def spectrogram(samples: Array, size: int, hop: int, window: Window = "hann", *,
     Args:
         samples: The sound.
         size: The number of points of a Fourier transform.
-        hop: The distance of two frames.
+        hop: The number of samples from the start of a frame to the start of the next frame.
         window: The window function.
         centred: Whether the first frame is centred at the first sample.
         width: The length of the window, if it is smaller than `size`.
@@ -64,6 +64,6 @@ def mel_filters(rate: int, size: int, bands: int) -> Array:
 
 
 def decibels(power: Array) -> Array:
-    """Return the power in decibels below the largest power, at most 80."""
+    """Return the power in decibels relative to the largest power, with a minimum of -80."""
     result = 10 * np.log10(np.maximum(power, 1e-10) / max(power.max(), 1e-10))
     return np.asarray(np.maximum(result, -80))

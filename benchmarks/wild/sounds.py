@@ -123,7 +123,7 @@ def echo(materials: Materials, *, samples: int) -> Arrays:
 
 
 def voice_windows(materials: Materials, windows: int) -> Array:
-    """Return mel spectra of 80 frames of speech, where each starts 40 frames after the one before it."""
+    """Return mel spectra of 80 frames of speech. Each window starts 40 frames after the previous window."""
     samples = seconds(materials, "speech", 512 + 160 * (40 * windows + 39))
     power = spectrogram(samples, 512, 160, "hamming", centred=False, width=400) @ mel_filters(RATE, 512, 40)
     logarithm = np.log10(power + 1e-10).astype(np.float32)
@@ -162,7 +162,7 @@ def wake_spectra(materials: Materials, package: Package, samples: int) -> Array:
 
 
 def wake_windows(materials: Materials, package: Package, windows: int) -> Array:
-    """Return parts of 76 frames of the mel spectrum, where each starts 8 frames after the one before it."""
+    """Return windows of 76 frames of the mel spectrum. Each window starts 8 frames after the previous window."""
     spectra = wake_spectra(materials, package, 160 * (8 * windows + 76))
     return np.stack([spectra[8 * i : 8 * i + 76] for i in range(windows)])[..., None]
 

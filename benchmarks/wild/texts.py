@@ -53,7 +53,7 @@ FAR = 10
 
 
 def looked_up(symbols: Sequence[str], vocabulary: Mapping[str, int], unknown: int) -> Array:
-    """Return the numbers of the symbols as one row."""
+    """Return the numbers of the symbols in the vocabulary, as one row."""
     return np.array([[vocabulary.get(symbol, unknown) for symbol in symbols]], np.int64)
 
 
@@ -184,7 +184,7 @@ def russian(materials: Materials, package: Package, config: str, *, to: str, cou
 
 
 def pieces(word: str, vocabulary: Mapping[str, int]) -> list[int]:
-    """Return the longest known pieces of a word, from left to right."""
+    """Return the numbers of the longest known pieces of a word, from left to right."""
     result, rest = [], f"\u2581{word}"
     while rest:
         end = next((i for i in range(len(rest), 0, -1) if rest[:i] in vocabulary), 0)
@@ -209,7 +209,7 @@ def english(materials: Materials, source: Package, *, sentences: int, length: in
 
 
 def one_hot(value: float | str, known: Sequence[float | str]) -> list[int]:
-    """Return a one at the place of the value among the known ones, or after them, and zeros elsewhere."""
+    """Return a one-hot encoding of the value. The last element is 1 if the value is not one of the known values."""
     found = [int(value == each) for each in known]
     return [*found, 1 - sum(found)]
 

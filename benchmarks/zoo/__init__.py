@@ -1,1 +1,4 @@
-"""The models that superopt is measured on: `catalogue` lists them, `scripts/zoo` writes them, the other modules define them."""
+"""The models on which superopt is measured.
+
+`catalogue` lists the models. The other modules define the models, and `scripts/zoo` writes them.
+"""

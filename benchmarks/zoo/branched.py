@@ -1,4 +1,4 @@
-"""Convolutional networks of parallel branches: Inception, RepVGG and MobileOne in training form, NASNet."""
+"""Convolutional networks with parallel branches: Inception, RepVGG and MobileOne in training form, and NASNet."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from benchmarks.zoo.convolutional import Branches, classifier, conv_norm, conv_n
 
 
 def pooled(channels: int, features: int) -> nn.Sequential:
-    """The pooling branch of an Inception block."""
+    """Return the pooling branch of an Inception block."""
     return nn.Sequential(nn.AvgPool2d(3, 1, 1), conv_norm_relu(channels, features))
 
 
 def inception_a(channels: int, pooled_features: int) -> nn.Module:
-    """The block of figure 5 of Szegedy et al. (2016), with a 5x5 convolution."""
+    """Return the block of figure 5 of Szegedy et al. (2016), with a 5x5 convolution."""
     c = conv_norm_relu
     return Branches(
         c(channels, 64),
@@ -28,7 +28,7 @@ def inception_a(channels: int, pooled_features: int) -> nn.Module:
 
 
 def reduction_a(channels: int) -> nn.Module:
-    """The reduction of figure 10 of Szegedy et al. (2016), from 35x35 to 17x17."""
+    """Return the reduction of figure 10 of Szegedy et al. (2016), from 35x35 to 17x17."""
     c = conv_norm_relu
     return Branches(
         c(channels, 384, 3, 2, 0),
@@ -38,7 +38,7 @@ def reduction_a(channels: int) -> nn.Module:
 
 
 def inception_b(channels: int, width: int) -> nn.Module:
-    """The block of figure 6 of Szegedy et al. (2016), with 7x7 convolutions factorized into 1x7 and 7x1."""
+    """Return the block of figure 6 of Szegedy et al. (2016), with 7x7 convolutions factorized into 1x7 and 7x1."""
     c, row, column = conv_norm_relu, (1, 7), (7, 1)
     return Branches(
         c(channels, 192),
@@ -51,7 +51,7 @@ def inception_b(channels: int, width: int) -> nn.Module:
 
 
 def reduction_b(channels: int) -> nn.Module:
-    """The reduction from 17x17 to 8x8 of Inception v3."""
+    """Return the reduction of Inception v3 from 17x17 to 8x8."""
     c = conv_norm_relu
     return Branches(
         nn.Sequential(c(channels, 192), c(192, 320, 3, 2, 0)),
@@ -61,7 +61,7 @@ def reduction_b(channels: int) -> nn.Module:
 
 
 class InceptionC(nn.Module):
-    """The block of figure 7 of Szegedy et al. (2016), whose branches fork into 1x3 and 3x1; one concatenation joins all."""
+    """The block of figure 7 of Szegedy et al. (2016). Two branches fork into a 1x3 and a 3x1 convolution each."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class InceptionC(nn.Module):
 
 
 def inception_v3() -> nn.Module:
-    """Inception v3 (Szegedy et al., 2016) without its auxiliary classifier."""
+    """Return Inception v3 (Szegedy et al., 2016) without its auxiliary classifier."""
     c = conv_norm_relu
     return nn.Sequential(
         *(c(3, 32, 3, 2, 0), c(32, 32, 3, 1, 0), c(32, 64, 3), nn.MaxPool2d(3, 2)),
@@ -93,7 +93,7 @@ def inception_v3() -> nn.Module:
 
 
 class RepVGGBlock(nn.Module):
-    """RepVGG block in training form (Ding et al., 2021): 3x3, 1x1 and identity, each with its batch normalization."""
+    """A RepVGG block in training form (Ding et al., 2021): 3x3, 1x1 and identity branches, each with batch normalization."""
 
     def __init__(self, channels: int, features: int, stride: int) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ class RepVGGBlock(nn.Module):
 
 
 def repvgg_a0() -> nn.Module:
-    """RepVGG-A0 (Ding et al., 2021) in training form."""
+    """Return RepVGG-A0 (Ding et al., 2021) in training form."""
     blocks = [RepVGGBlock(3, 48, 2)]
     channels = 48
     for features, depth in ((48, 2), (96, 4), (192, 14), (1280, 1)):
@@ -118,7 +118,10 @@ def repvgg_a0() -> nn.Module:
 
 
 class MobileOneBlock(nn.Module):
-    """MobileOne block in training form (Vasu et al., 2022): branches of one kernel, a 1x1 scale branch and an identity."""
+    """A MobileOne block in training form (Vasu et al., 2022).
+
+    The block has `branches` convolutions of the same kernel size, a 1x1 scale branch, and an identity branch.
+    """
 
     def __init__(self, channels: int, features: int, kernel: int, stride: int = 1, groups: int = 1, branches: int = 1) -> None:
         super().__init__()
@@ -132,7 +135,7 @@ class MobileOneBlock(nn.Module):
 
 
 def mobileone_s0() -> nn.Module:
-    """MobileOne-S0 (Vasu et al., 2022) in training form, with four branches."""
+    """Return MobileOne-S0 (Vasu et al., 2022) in training form, with four branches."""
     blocks = [MobileOneBlock(3, 48, 3, 2)]
     channels = 48
     for features, depth in ((48, 2), (128, 8), (256, 10), (1024, 1)):
@@ -145,7 +148,7 @@ def mobileone_s0() -> nn.Module:
 
 
 def separable(width: int, kernel: int) -> nn.Sequential:
-    """A depthwise and a pointwise convolution, twice over, as NASNet applies them."""
+    """Return a depthwise and a pointwise convolution, twice in succession, as in NASNet."""
 
     def once() -> tuple[nn.Module, ...]:
         depthwise = nn.Conv2d(width, width, kernel, 1, kernel // 2, groups=width, bias=False)
@@ -155,7 +158,7 @@ def separable(width: int, kernel: int) -> nn.Sequential:
 
 
 class NASNetCell(nn.Module):
-    """The normal cell of NASNet-A (Zoph et al., 2018): five sums of two operations on the outputs of two cells before."""
+    """The normal cell of NASNet-A (Zoph et al., 2018): five sums of two operations on the outputs of the two previous cells."""
 
     def __init__(self, before: int, channels: int, width: int) -> None:
         super().__init__()

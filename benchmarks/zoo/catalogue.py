@@ -1,4 +1,7 @@
-"""Every model of the zoo, by kind. A name tells the architecture, then where it matters sequence length (s) and batch (b)."""
+"""All models of the zoo, by kind.
+
+A name contains the architecture. If the sequence length or the batch size matters, it follows after `s` or `b`.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,12 @@ from benchmarks.zoo.recipes import Exported, Quantized, Recipe, Standard, Synthe
 
 
 def images(builder: str, batch: int, side: int, **options: tuple[int, ...]) -> Exported:
-    """A network of square images with three channels."""
+    """Return a recipe for a network on square images with three channels."""
     return Exported(builder, (normal(batch, 3, side, side),), options, calibrated=True)
 
 
 def legacy(recipe: Exported) -> Exported:
-    """The same model from the exporter that traces it."""
+    """Return the recipe with PyTorch's legacy exporter, which traces the module."""
     return replace(recipe, exporter="legacy", opset=17)
 
 
@@ -81,7 +84,7 @@ PRESENT = ("logits", "present_key_0", "present_value_0", "present_key_1", "prese
 
 
 def decode_step(builder: str, *cache: int) -> Exported:
-    """One token after a cache of that shape for the keys, and for the values, of each of two layers."""
+    """Return a recipe for one token after a cache. `cache` is the shape of the keys and of the values of each of two layers."""
     past = (normal(*cache, name=f"past_{kind}_{layer}") for layer in range(2) for kind in ("key", "value"))
     return Exported(builder, (tokens(1, 1, name="token"), *past), outputs=PRESENT)
 
@@ -171,7 +174,7 @@ All other models are in deploy form.
 
 
 def batched(models: Mapping[str, Recipe], batch: int) -> Mapping[str, Exported]:
-    """Those of the models that take one item at a time, as models of a batch, each under a name that tells it."""
+    """Return the models with batch size 1, changed to batch size `batch`. Each name gets the suffix `_b` and the batch size."""
     return {
         f"{name}_b{batch}": replace(
             recipe, inputs=tuple(replace(each, shape=(batch, *each.shape[1:])) for each in recipe.inputs)

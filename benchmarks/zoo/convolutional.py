@@ -1,4 +1,4 @@
-"""Convolutional networks of one path: residual, squeezed, inverted, dense, dilated and U-shaped."""
+"""Convolutional networks: ResNet, ResNeXt, SqueezeNet, MobileNetV2, DenseNet, CSRNet, U-Net and ConvNeXt."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def conv_norm(
     *,
     relu: bool = False,
 ) -> nn.Sequential:
-    """A convolution and its batch normalization; it is padded by half a kernel unless told otherwise."""
+    """Return a convolution and its batch normalization. If `padding` is None, the padding is half of the kernel."""
     height, width = (kernel, kernel) if isinstance(kernel, int) else kernel
     pads = (height // 2, width // 2) if padding is None else padding
     convolution = nn.Conv2d(channels, features, (height, width), stride, pads, groups=groups, bias=False)
@@ -31,12 +31,12 @@ conv_norm_relu = partial(conv_norm, relu=True)
 
 
 def classifier(features: int, classes: int = 1000) -> tuple[nn.Module, ...]:
-    """What ends a network: the mean over positions and a linear layer."""
+    """Return the last layers of a network: the mean over positions and a linear layer."""
     return nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(features, classes)
 
 
 class Branches(nn.Module):
-    """Several modules of one input, whose outputs are concatenated along the channels."""
+    """Several modules with one common input. Their outputs are concatenated along the channels."""
 
     def __init__(self, *branches: nn.Module) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class Branches(nn.Module):
 
 
 def shortcut(channels: int, features: int, stride: int) -> nn.Module:
-    """The path around a residual block: a projection where the shape changes."""
+    """Return the path around a residual block: a projection if the shape changes, or the identity."""
     return conv_norm(channels, features, 1, stride) if stride > 1 or channels != features else nn.Identity()
 
 
@@ -66,7 +66,10 @@ class BasicBlock(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """A 3x3 convolution between two of 1x1, and a residual connection (He et al., 2016; in groups: Xie et al., 2017)."""
+    """A 3x3 convolution between two 1x1 convolutions, and a residual connection (He et al., 2016).
+
+    With several groups, it is the block of ResNeXt (Xie et al., 2017).
+    """
 
     def __init__(self, channels: int, width: int, stride: int, groups: int = 1, group_width: int = 64) -> None:
         super().__init__()
@@ -113,14 +116,17 @@ def resnext50_32x4d() -> nn.Module:
 
 
 def squeeze_fire(channels: int, squeezed: int, expanded: int) -> nn.Sequential:
-    """The Fire module of SqueezeNet (Iandola et al., 2016): 1x1 to few channels, then 1x1 beside 3x3 to many."""
+    """Return the Fire module of SqueezeNet (Iandola et al., 2016).
+
+    A 1x1 convolution to few channels is followed by a 1x1 and a 3x3 convolution in parallel.
+    """
     pointwise = nn.Sequential(nn.Conv2d(squeezed, expanded, 1), nn.ReLU())
     spatial = nn.Sequential(nn.Conv2d(squeezed, expanded, 3, padding=1), nn.ReLU())
     return nn.Sequential(nn.Conv2d(channels, squeezed, 1), nn.ReLU(), Branches(pointwise, spatial))
 
 
 def squeezenet1_1() -> nn.Module:
-    """SqueezeNet 1.1 (Iandola et al., 2016)."""
+    """Return SqueezeNet 1.1 (Iandola et al., 2016)."""
     halve = partial(nn.MaxPool2d, 3, 2, ceil_mode=True)
     return nn.Sequential(
         *(nn.Conv2d(3, 64, 3, 2), nn.ReLU(), halve()),
@@ -162,11 +168,11 @@ MOBILENET_V2_STAGES = (
     (6, 160, 3, 2),
     (6, 320, 1, 1),
 )
-"""Of each stage: expansion, features, number of blocks, stride of the first."""
+"""For each stage: the expansion, the number of features, the number of blocks, and the stride of the first block."""
 
 
 def mobilenet_v2() -> nn.Module:
-    """MobileNetV2 (Sandler et al., 2018)."""
+    """Return MobileNetV2 (Sandler et al., 2018)."""
     layers = [conv_norm_relu6(3, 32, 3, 2)]
     channels = 32
     for expansion, features, depth, stride in MOBILENET_V2_STAGES:
@@ -177,7 +183,7 @@ def mobilenet_v2() -> nn.Module:
 
 
 class DenseLayer(nn.Module):
-    """A layer whose output is its input with some channels more (Huang et al., 2017)."""
+    """A layer that concatenates its input with new channels (Huang et al., 2017)."""
 
     def __init__(self, channels: int, growth: int) -> None:
         super().__init__()
@@ -191,13 +197,13 @@ class DenseLayer(nn.Module):
 
 
 def transition(channels: int) -> nn.Sequential:
-    """What stands between the dense blocks of a DenseNet: half the channels, half the height and the width."""
+    """Return the layers between two dense blocks of a DenseNet. They halve the channels, the height and the width."""
     convolution = nn.Conv2d(channels, channels // 2, 1, bias=False)
     return nn.Sequential(nn.BatchNorm2d(channels), nn.ReLU(), convolution, nn.AvgPool2d(2))
 
 
 def densenet(layers: Sequence[int], growth: int = 32) -> nn.Module:
-    """DenseNet (Huang et al., 2017) of dense blocks with so many layers each."""
+    """Return a DenseNet (Huang et al., 2017). `layers` has the number of layers of each dense block."""
     channels = 64
     stages = [conv_norm_relu(3, channels, 7, 2), nn.MaxPool2d(3, 2, 1)]
     for block, depth in enumerate(layers):
@@ -210,7 +216,7 @@ def densenet(layers: Sequence[int], growth: int = 32) -> nn.Module:
 
 
 class CSRNet(nn.Module):
-    """CSRNet (Li et al., 2018): the first ten convolutions of VGG-16, then six dilated ones, to a map of densities."""
+    """CSRNet (Li et al., 2018): ten convolutions of VGG-16, and six dilated convolutions. The output is a density map."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -275,7 +281,7 @@ class ConvNeXtBlock(nn.Module):
 
 
 class ConvNeXt(nn.Module):
-    """ConvNeXt (Liu et al., 2022) of two stages of three blocks, without the norms between them."""
+    """ConvNeXt (Liu et al., 2022) with two stages of three blocks, without normalization between the stages."""
 
     def __init__(self) -> None:
         super().__init__()

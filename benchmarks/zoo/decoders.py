@@ -1,4 +1,4 @@
-"""Decoders written out: Llama blocks over a whole sequence, and single steps of Llama and GPT-2 with a cache."""
+"""Decoders: Llama blocks over a whole sequence, and single decoding steps of Llama and GPT-2 with a cache."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.nn import functional
 from benchmarks.zoo.encoders import randomize_layer_norms
 
 Cache: TypeAlias = tuple[Tensor, Tensor]
-"""The keys and the values of a layer, each of shape batch, heads, positions, size of a head."""
+"""The keys and the values of a layer. Both have the shape [batch, heads, positions, size of a head]."""
 
 
 class RMSNorm(nn.Module):
@@ -27,7 +27,7 @@ class RMSNorm(nn.Module):
 
 
 class Rotary(nn.Module):
-    """Rotary embedding (Su et al., 2021) of the positions from the first up to the end."""
+    """Rotary embedding (Su et al., 2021) of the positions from `first` to `end - 1`."""
 
     def __init__(self, size: int, first: int, end: int) -> None:
         super().__init__()
@@ -43,9 +43,9 @@ class Rotary(nn.Module):
 
 
 class GroupedQueryAttention(nn.Module):
-    """Attention in which groups of query heads share a key and a value head (Ainslie et al., 2023).
+    """Attention in which groups of query heads share a key head and a value head (Ainslie et al., 2023).
 
-    It is causal over positions that come together; a single position after a cache sees all of it and itself.
+    Attention over a whole sequence is causal. A single position after a cache attends to the cache and to itself.
     """
 
     def __init__(self, width: int, heads: int, groups: int, length: int, past: int = 0) -> None:
@@ -59,7 +59,7 @@ class GroupedQueryAttention(nn.Module):
         self.register_buffer("mask", torch.triu(torch.full((length, length), -1e9), 1))
 
     def projected(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Query, key and value of each position, the first two rotated."""
+        """Return the query, the key and the value of each position. Query and key are rotated."""
         batch, length, _ = x.shape
 
         def by_head(y: Tensor, heads: int) -> Tensor:
@@ -70,7 +70,7 @@ class GroupedQueryAttention(nn.Module):
         return query, key, by_head(self.value(x), self.groups)
 
     def repeated(self, x: Tensor) -> Tensor:
-        """Each key or value head once for every query head of its group."""
+        """Return the key or value heads, each repeated for every query head of its group."""
         batch, _, length, _ = x.shape
         shape = (batch, self.groups, self.heads // self.groups, length, self.size)
         return x[:, :, None].expand(shape).reshape(batch, self.heads, length, self.size)
@@ -93,7 +93,7 @@ class GroupedQueryAttention(nn.Module):
 
 
 class LlamaBlock(nn.Module):
-    """Llama block (Touvron et al., 2023): grouped-query attention and a gated feed-forward network, each after its norm."""
+    """A Llama block (Touvron et al., 2023): grouped-query attention and a gated feed-forward network, on normalized inputs."""
 
     def __init__(self, width: int, heads: int, groups: int, hidden: int, length: int, past: int = 0) -> None:
         super().__init__()
@@ -118,12 +118,12 @@ class LlamaBlock(nn.Module):
 
 
 def llama(layers: int, length: int, width: int = 1024, heads: int = 16, groups: int = 4, hidden: int = 2816) -> nn.Module:
-    """Llama blocks over so many positions, without embeddings."""
+    """Return Llama blocks over `length` positions, without embeddings."""
     return nn.Sequential(*(LlamaBlock(width, heads, groups, hidden, length) for _ in range(layers)))
 
 
 class GPT2Block(nn.Module):
-    """One position through a GPT-2 block (Radford et al., 2019), after a cache."""
+    """A GPT-2 block (Radford et al., 2019) that processes one position after a cache."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -150,7 +150,10 @@ class GPT2Block(nn.Module):
 
 
 def stepped(blocks: Sequence[nn.Module], x: Tensor, past: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
-    """What the blocks make of one position, and their caches with that position: key and value of each in turn."""
+    """Apply the blocks to one position, and return the output and the caches, which then include this position.
+
+    The caches are a list: the keys and the values of the first block, those of the second block, and so on.
+    """
     present: list[Tensor] = []
     for block, key, value in zip(blocks, past[::2], past[1::2], strict=True):
         x, cache = block.step(x, (key, value))
@@ -159,7 +162,7 @@ def stepped(blocks: Sequence[nn.Module], x: Tensor, past: Sequence[Tensor]) -> t
 
 
 class LlamaDecodeStep(nn.Module):
-    """The logits after one more token (Touvron et al., 2023), from the keys and values of those before it."""
+    """A decoding step of Llama (Touvron et al., 2023): the logits after a token, from the keys and values of earlier tokens."""
 
     def __init__(self, past: int = 127, layers: int = 2, vocabulary: int = 3000, width: int = 1024) -> None:
         super().__init__()
@@ -176,7 +179,7 @@ class LlamaDecodeStep(nn.Module):
 
 
 class GPT2DecodeStep(nn.Module):
-    """The logits after one more token (Radford et al., 2019), from the keys and values of those before it."""
+    """A decoding step of GPT-2 (Radford et al., 2019): the logits after a token, from the keys and values of earlier tokens."""
 
     def __init__(self, past: int = 127, layers: int = 2, vocabulary: int = 3000, width: int = 768) -> None:
         super().__init__()

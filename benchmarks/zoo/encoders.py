@@ -1,4 +1,4 @@
-"""Encoders over the positions of a sequence: with attention, with low-rank adapters, and with mixing instead of attention."""
+"""Encoders of sequences: with attention, with low-rank adapters, and with MLP mixing instead of attention."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.nn import functional
 
 
 def randomize_layer_norms(module: nn.Module) -> None:
-    """Every layer normalization in the module has scales and shifts as training leaves them, instead of ones and zeros."""
+    """Give each layer normalization in the module random scales and shifts, as after training, instead of ones and zeros."""
     for norm in module.modules():
         if isinstance(norm, nn.LayerNorm):
             nn.init.uniform_(norm.weight, 0.5, 1.5)
@@ -19,7 +19,7 @@ def randomize_layer_norms(module: nn.Module) -> None:
 
 
 class LowRankAdapted(nn.Module):
-    """A linear layer with an adapter of rank eight (LoRA; Hu et al., 2022) that is not merged into it."""
+    """A linear layer with a low-rank adapter that is not merged into the layer (LoRA; Hu et al., 2022)."""
 
     scale = 2.0
 
@@ -34,7 +34,10 @@ class LowRankAdapted(nn.Module):
 
 
 class EncoderLayer(nn.Module):
-    """Self-attention and a feed-forward network (Vaswani et al., 2017), normalized after each sum or before each part."""
+    """Self-attention and a feed-forward network (Vaswani et al., 2017).
+
+    If `pre_norm` is True, the inputs of both parts are normalized. Otherwise, the residual sums are normalized.
+    """
 
     def __init__(self, width: int, heads: int, hidden: int, *, pre_norm: bool, adapted: bool) -> None:
         super().__init__()
@@ -76,13 +79,16 @@ class EncoderLayer(nn.Module):
 def encoder(
     layers: int, width: int = 768, heads: int = 12, hidden: int = 3072, *, pre_norm: bool = False, adapted: bool = False
 ) -> nn.Module:
-    """Encoder layers of the size of BERT's (Devlin et al., 2019) unless told otherwise, without embeddings."""
+    """Return encoder layers without embeddings. The default sizes are those of BERT-base (Devlin et al., 2019)."""
     layer = partial(EncoderLayer, width, heads, hidden, pre_norm=pre_norm, adapted=adapted)
     return nn.Sequential(*(layer() for _ in range(layers)))
 
 
 class MixerLayer(nn.Module):
-    """A network over the positions of each channel, then one over the channels of each position (Tolstikhin et al., 2021)."""
+    """A layer of MLP-Mixer (Tolstikhin et al., 2021).
+
+    The layer has a network over the positions of each channel, and then a network over the channels of each position.
+    """
 
     def __init__(self, positions: int, width: int) -> None:
         super().__init__()
@@ -101,7 +107,7 @@ class MixerLayer(nn.Module):
 
 
 class MLPMixer(nn.Module):
-    """MLP-Mixer (Tolstikhin et al., 2021) of four layers over 14x14 patches, up to its features."""
+    """MLP-Mixer (Tolstikhin et al., 2021) with four layers over 14x14 patches, without a classifier."""
 
     def __init__(self, positions: int = 196, width: int = 256, layers: int = 4) -> None:
         super().__init__()

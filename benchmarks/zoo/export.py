@@ -1,4 +1,4 @@
-"""Torch modules to ONNX files, with weights that are as random as those of a trained network are."""
+"""The export of torch modules to ONNX files, with random weights of the scale of trained weights."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from benchmarks.zoo.recipes import Exported, Input
 
 EXAMPLE_SIZES = {"batch": 2, "seq": 48}
-"""What an open dimension is in the example that a model is exported with."""
+"""The sizes of dynamic dimensions in the example inputs of an export."""
 EXAMPLE_TOKENS = 99
 
 
 def export(recipe: Exported, seed: int, target: Path) -> None:
-    """Write the recipe's module to the file, with weights from the seed."""
+    """Export the recipe's module to the file, with random weights from the seed."""
     module = module_of(recipe, seed)
     arguments = tuple(example(each) for each in recipe.inputs)
     names = {"input_names": input_names(recipe.inputs), "output_names": list(recipe.outputs) or None}
@@ -36,13 +36,13 @@ def module_of(recipe: Exported, seed: int) -> nn.Module:
 
 
 def builder(name: str) -> Any:
-    """The class or function `module.name` of this package."""
+    """Return the class or function of this package that `name` (`module.attribute`) names."""
     module, _, attribute = name.partition(".")
     return getattr(importlib.import_module(f"benchmarks.zoo.{module}"), attribute)
 
 
 def calibrate(module: nn.Module, shape: Sequence[int]) -> None:
-    """Convolutions keep the scale of what goes through them, and batch normalization has the statistics of random images."""
+    """Give convolutions weights that keep the scale of values, and batch normalization the statistics of random images."""
     for layer in module.modules():
         if isinstance(layer, nn.Conv2d):
             nn.init.kaiming_normal_(layer.weight, mode="fan_in", nonlinearity="relu")
@@ -64,7 +64,7 @@ def example(of: Input) -> Tensor:
 
 
 def input_names(inputs: Sequence[Input]) -> list[str] | None:
-    """The names that the inputs have; without, the exporter finds some."""
+    """Return the names of the inputs, or None if an input has no name. The exporter then chooses the names."""
     return [each.name for each in inputs] if all(each.name for each in inputs) else None
 
 
@@ -80,7 +80,7 @@ def dynamo_options(recipe: Exported) -> dict[str, Any]:
 
 
 def legacy_options(recipe: Exported) -> dict[str, Any]:
-    """An output has the open dimensions of the first input."""
+    """Return the options of the legacy exporter. The outputs get the dynamic dimensions of the first input."""
     named = {each.name: each.open_dimensions for each in recipe.inputs if each.open_dimensions}
     outputs = dict.fromkeys(recipe.outputs, recipe.inputs[0].open_dimensions)
     return {"dynamo": False, "do_constant_folding": True, "dynamic_axes": {**named, **outputs} if named else None}

@@ -1,4 +1,4 @@
-"""Architectures as the transformers library has them, with random weights and a vocabulary of 3000."""
+"""Architectures of the transformers library, with random weights and a vocabulary of 3000 tokens."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ VOCABULARY = 3000
 
 
 class LastHiddenState(nn.Module):
-    """A transformer, up to the output of its last layer."""
+    """A transformer that returns the output of its last layer."""
 
     def __init__(self, model: nn.Module, **options: bool) -> None:
         super().__init__()
@@ -25,25 +25,25 @@ class LastHiddenState(nn.Module):
 
 
 def bert(layers: int, attention: str = "sdpa") -> nn.Module:
-    """BERT (Devlin et al., 2019) of the width of the base model."""
+    """Return BERT (Devlin et al., 2019) with the width of the base model."""
     config = transformers.BertConfig(vocab_size=VOCABULARY, num_hidden_layers=layers, attn_implementation=attention)
     return LastHiddenState(transformers.BertModel(config))
 
 
 def gpt2(layers: int) -> nn.Module:
-    """GPT-2 (Radford et al., 2019) of the width of the small model."""
+    """Return GPT-2 (Radford et al., 2019) with the width of the small model."""
     config = transformers.GPT2Config(vocab_size=VOCABULARY, n_layer=layers, attn_implementation="sdpa")
     return LastHiddenState(transformers.GPT2Model(config), use_cache=False)
 
 
 def vit(layers: int) -> nn.Module:
-    """Vision transformer (Dosovitskiy et al., 2021) of the width of the base model, on 16x16 patches."""
+    """Return a vision transformer (Dosovitskiy et al., 2021) with the width of the base model, on 16x16 patches."""
     config = transformers.ViTConfig(num_hidden_layers=layers, attn_implementation="sdpa")
     return LastHiddenState(transformers.ViTModel(config, add_pooling_layer=False))
 
 
 def llama(layers: int) -> nn.Module:
-    """Llama (Touvron et al., 2023), 1024 wide, with four query heads for each key and value head."""
+    """Return Llama (Touvron et al., 2023) with a width of 1024, and with four query heads for each key head and value head."""
     config = transformers.LlamaConfig(
         vocab_size=VOCABULARY,
         hidden_size=1024,

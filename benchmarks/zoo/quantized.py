@@ -17,7 +17,7 @@ CALIBRATION_BATCHES = 4
 
 
 class RandomBatches(CalibrationDataReader):
-    """Batches of normal random numbers for a model of one input."""
+    """Batches of normally distributed random numbers for a model with one input."""
 
     def __init__(self, model: Path, seed: int) -> None:
         (image,) = ort.InferenceSession(model, providers=["CPUExecutionProvider"]).get_inputs()
@@ -29,7 +29,7 @@ class RandomBatches(CalibrationDataReader):
 
 
 def quantize(recipe: Quantized, seed: int, target: Path) -> None:
-    """The model is in the target afterwards, with QuantizeLinear and DequantizeLinear around its operators."""
+    """Write the quantized model to the target. QuantizeLinear and DequantizeLinear nodes surround its operators."""
     with tempfile.TemporaryDirectory(prefix="zoo-") as folder:
         original, prepared = Path(folder) / "original.onnx", Path(folder) / "prepared.onnx"
         recipe.original.write(recipe.name, original)

@@ -1,4 +1,7 @@
-"""How the models of the zoo are made: what defines one, what it takes, what writes it. No library is needed until then."""
+"""Recipes for the models of the zoo. A recipe has the parameters of a model, and writes the model to a file.
+
+The libraries that a model needs are imported only when the model is written.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,13 @@ Exporter: TypeAlias = Literal["dynamo", "legacy"]
 
 
 def seed(name: str) -> int:
-    """The seed of a model's weights, which is its own whatever else is written before it."""
+    """Return the seed of a model's weights. The seed depends only on the name of the model."""
     return zlib.crc32(name.encode())
 
 
 @dataclass(frozen=True)
 class Input:
-    """An example of an input: random numbers, random tokens or ones. A dimension that has a name stays open in the model."""
+    """An example of an input: random numbers, random tokens or ones. A dimension with a name is dynamic in the model."""
 
     fill: Fill
     shape: tuple[int | str, ...]
@@ -47,26 +50,26 @@ def ones(*shape: int | str, name: str = "") -> Input:
 
 
 class Recipe(ABC):
-    """A model that can be written to a file. What it prints as is what `scripts/zoo --list` says of it."""
+    """A model that can be written to a file. `scripts/zoo --list` prints the recipe as text."""
 
     packages: ClassVar[tuple[str, ...]]
-    """What must be importable for it to be written."""
+    """The packages that are needed to write the model."""
 
     only_by_name: ClassVar[bool] = False
-    """Whether it is left out unless its whole name is given."""
+    """Whether the model is left out unless its full name is given."""
 
     @abstractmethod
     def write(self, name: str, target: Path) -> None:
-        """The model is in the file afterwards; its external data, if it has any, is in the same folder."""
+        """Write the model to the file, and external data, if there is any, to the same folder."""
 
 
 @dataclass(frozen=True)
 class Exported(Recipe):
-    """A torch module, exported. Inputs are named as the exporter names them, unless each has a name of its own."""
+    """An exported torch module. If an input has no name, the exporter names all inputs."""
 
     packages: ClassVar[tuple[str, ...]] = ("torch", "transformers", "onnx", "onnxscript")
     builder: str
-    """The class or function that makes the module, as `module.name` in this package."""
+    """The class or function that creates the module, as `module.attribute` of this package."""
     inputs: tuple[Input, ...]
     options: Mapping[str, int | bool | str | tuple[int, ...]] = field(default_factory=dict)
     """Keyword arguments of the builder."""
@@ -88,13 +91,16 @@ class Exported(Recipe):
 
 
 def _counted(words: list[str]) -> str:
-    """The words in order, each once, with the number of times that it stands there."""
+    """Return the distinct words in order. If a word occurs several times, the number of times precedes the word."""
     return ", ".join(f"{words.count(word)} x {word}" if words.count(word) > 1 else word for word in dict.fromkeys(words))
 
 
 @dataclass(frozen=True)
 class Quantized(Recipe):
-    """A model of one image input with its weights and activations quantized to 8 bits, as pairs of Q and DQ nodes."""
+    """A model with one image input, and with weights and activations of 8 bits.
+
+    Pairs of QuantizeLinear and DequantizeLinear nodes represent the quantization.
+    """
 
     packages: ClassVar[tuple[str, ...]] = (*Exported.packages, "onnxruntime")
     name: str
@@ -130,7 +136,7 @@ class Trees(Recipe):
 
 @dataclass(frozen=True)
 class Standard(Recipe):
-    """A model that the onnx package ships without its weights, with random ones."""
+    """A model that the onnx package ships without weights. The weights are random."""
 
     packages: ClassVar[tuple[str, ...]] = ("onnx", "numpy")
     light: str
@@ -146,7 +152,7 @@ class Standard(Recipe):
 
 @dataclass(frozen=True)
 class Synthetic(Recipe):
-    """Linear layers of equal width, whose weights are external data."""
+    """Linear layers of equal width. The weights are external data."""
 
     packages: ClassVar[tuple[str, ...]] = ("onnx", "numpy")
     only_by_name: ClassVar[bool] = True

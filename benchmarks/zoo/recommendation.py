@@ -1,4 +1,4 @@
-"""Recommenders and mixtures of experts, in which every expert is evaluated."""
+"""Recommendation models, and mixtures of experts in which every expert is evaluated."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 class DLRM(nn.Module):
-    """DLRM (Naumov et al., 2019) with a layer after each embedding and all products of two features."""
+    """DLRM (Naumov et al., 2019) with a linear layer after each embedding, and with the products of all pairs of features."""
 
     def __init__(self, categories: int = 26, width: int = 16) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class DLRM(nn.Module):
 
 
 class MultiGateMixture(nn.Module):
-    """A multi-gate mixture of experts (MMoE; Ma et al., 2018): every task weighs the experts with a gate of its own."""
+    """A multi-gate mixture of experts (MMoE; Ma et al., 2018): each task weights the experts with a separate gate."""
 
     def __init__(self, features: int = 128, hidden: int = 128, experts: int = 8, tasks: int = 4) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class MultiGateMixture(nn.Module):
 
 
 class SoftMixture(nn.Module):
-    """A mixture of experts whose outputs are all summed, each times its gate (Jacobs et al., 1991)."""
+    """A mixture of experts (Jacobs et al., 1991): the sum of the outputs of all experts, each multiplied by its gate."""
 
     def __init__(self, features: int = 512, hidden: int = 1024, experts: int = 8) -> None:
         super().__init__()

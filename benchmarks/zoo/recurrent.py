@@ -9,7 +9,10 @@ from torch import Tensor, nn
 
 
 class UnrolledLSTM(nn.Module):
-    """An LSTM (Hochreiter and Schmidhuber, 1997) whose four gates come of one product with the input and one with the state."""
+    """An LSTM (Hochreiter and Schmidhuber, 1997), unrolled over the steps of its input.
+
+    One matrix product with the input and one matrix product with the state compute all four gates.
+    """
 
     def __init__(self, hidden: int) -> None:
         super().__init__()
@@ -18,7 +21,7 @@ class UnrolledLSTM(nn.Module):
         self.of_state = nn.Linear(hidden, 4 * hidden)
 
     def gates(self, x: Tensor, state: Tensor) -> Sequence[Tensor]:
-        """What goes into the input gate, the forget gate, the candidate and the output gate."""
+        """Return the values of the input gate, the forget gate, the candidate and the output gate before activation."""
         gates: Sequence[Tensor] = (self.of_input(x) + self.of_state(state)).chunk(4, 1)
         return gates
 
@@ -33,7 +36,7 @@ class UnrolledLSTM(nn.Module):
 
 
 class SplitGateLSTM(UnrolledLSTM):
-    """The same with a product of its own for each gate."""
+    """An unrolled LSTM with separate matrix products for each gate."""
 
     def __init__(self, hidden: int) -> None:
         super().__init__(hidden)
@@ -45,9 +48,9 @@ class SplitGateLSTM(UnrolledLSTM):
 
 
 class NASRNN(nn.Module):
-    """The recurrent cell that architecture search found (Zoph and Le, 2017), once for each input.
+    """The recurrent cell that architecture search found (Zoph and Le, 2017), applied once for each input.
 
-    With as many sets of weights as inputs every step has its own, with one they share it.
+    `weights` is the number of sets of weights. If it is 1, all steps share one set.
     """
 
     def __init__(self, hidden: int, weights: int) -> None:

@@ -1,4 +1,4 @@
-"""The `light` models of the onnx package: real networks, each weight of which is made by a node as a constant tensor."""
+"""The `light` models of the onnx package. They are real networks in which ConstantOfShape nodes create the weights."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ OPSET = 13
 IR_VERSION = 8
 FOLDER = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 SCALE, VARIANCE = 1, 4
-"""Positions among the inputs of BatchNormalization."""
+"""The positions of the scale and of the variance among the inputs of BatchNormalization."""
 
 
 def weighted(light: str, seed: int) -> onnx.ModelProto:
-    """The model with a random tensor for each constant one, at opset 13 or later."""
+    """Return the model with random weights instead of constant weights, at opset 13 or later."""
     model = onnx.load(FOLDER / f"light_{light}.onnx")
     if model.opset_import[0].version < OPSET:
         model = version_converter.convert_version(model, OPSET)
@@ -44,14 +44,14 @@ def weighted(light: str, seed: int) -> onnx.ModelProto:
 
 
 def known(graph: onnx.GraphProto) -> Mapping[str, npt.NDArray[np.generic]]:
-    """The tensors of the graph that it states, by name."""
+    """Return the initializers and the Constant nodes' tensors of the graph, by name."""
     stated = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
     constants = (node for node in graph.node if node.op_type == "Constant")
     return stated | {node.output[0]: numpy_helper.to_array(node.attribute[0].t) for node in constants}
 
 
 def first_uses(graph: onnx.GraphProto) -> Mapping[str, tuple[NodeProto, int]]:
-    """The first node that takes each tensor, and as which of its inputs."""
+    """Return, for each tensor, the first node that reads the tensor, and the tensor's position among the inputs of the node."""
     uses: dict[str, tuple[NodeProto, int]] = {}
     for node in graph.node:
         for position, name in enumerate(node.input):
@@ -60,7 +60,7 @@ def first_uses(graph: onnx.GraphProto) -> Mapping[str, tuple[NodeProto, int]]:
 
 
 def drawn(random: np.random.Generator, shape: Sequence[int], user: NodeProto, position: int) -> npt.NDArray[np.float32]:
-    """A weight of the scale that keeps what the node makes of it as large as what goes in."""
+    """Return a random weight, scaled so that the output of the node is about as large as the node's input."""
     if user.op_type == "BatchNormalization" and position in (SCALE, VARIANCE):
         return random.uniform(0.5, 1.5, shape).astype(np.float32)
     spread = math.sqrt(2 / math.prod(shape[1:])) if len(shape) > 1 else 0.1

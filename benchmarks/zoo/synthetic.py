@@ -1,4 +1,4 @@
-"""A model of linear layers as large as wanted, written piece by piece: no more than one weight of it is ever in memory."""
+"""A model of linear layers, of any size. The weights are written one by one, so that only one weight is in memory at a time."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ CLASSES = 64
 
 
 def write(recipe: Synthetic, seed: int, target: Path) -> None:
-    """The model is in the target afterwards, and its weights are in one file beside it, which has its name and .data.
+    """Write the model to the target, and the weights to a file with the name of the target and the suffix `.data`.
 
-    Its layers are relu(x @ w + b). The last has two branches, x @ w + x @ v, which one product with w + v can replace.
+    Each layer computes relu(x @ w + b). The last layer computes x @ w + x @ v, which one product with w + v can replace.
     """
     data = target.with_name(f"{target.name}.data")
     tensors: list[TensorProto] = []
@@ -42,7 +42,7 @@ def write(recipe: Synthetic, seed: int, target: Path) -> None:
 
 
 def weights(recipe: Synthetic, seed: int) -> Iterator[tuple[str, npt.NDArray[np.float32]]]:
-    """Every weight with its name, one after the other."""
+    """Yield each weight with its name."""
     random = np.random.default_rng(seed)
     for layer in range(recipe.layers):
         yield f"weight_{layer}", uniform(random, recipe.width, recipe.width)
@@ -52,7 +52,7 @@ def weights(recipe: Synthetic, seed: int) -> Iterator[tuple[str, npt.NDArray[np.
 
 
 def uniform(random: np.random.Generator, rows: int, *columns: int) -> npt.NDArray[np.float32]:
-    """Uniform random numbers with mean 0, at the scale that keeps relu(x @ w) as large as x."""
+    """Return uniform random numbers with mean 0, scaled so that relu(x @ w) is about as large as x."""
     values = random.random((rows, *columns), np.float32)
     values -= np.float32(0.5)
     values *= np.float32(2 * math.sqrt(6 / rows))
@@ -60,7 +60,7 @@ def uniform(random: np.random.Generator, rows: int, *columns: int) -> npt.NDArra
 
 
 def external(name: str, shape: tuple[int, ...], location: str, offset: int, length: int) -> TensorProto:
-    """A tensor whose bytes are those of the file from the offset on."""
+    """Return a tensor whose bytes are in the file `location`, from the offset on."""
     tensor = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=shape, data_location=TensorProto.EXTERNAL)
     for key, value in (("location", location), ("offset", offset), ("length", length)):
         tensor.external_data.add(key=key, value=str(value))
