@@ -1,7 +1,8 @@
-"""Hooks of MkDocs (mkdocs.yml): the pages that are generated, and links that lead out of docs/.
+"""Hooks of MkDocs (mkdocs.yml), which generate pages and adapt links that lead out of docs/.
 
-The pages `overview.md` (the README), `reference/cli.md` and `reference/python.md` exist only in the site. A link to another
-file of the repository becomes a link to the repository if the variable SUPEROPT_URL has its address, or else plain text.
+The pages `overview.md` (the README), `reference/cli.md` and `reference/python.md` exist only in the site. If the environment
+variable SUPEROPT_URL has the address of the repository, links to files outside docs/ become links to the repository.
+Otherwise, these links become plain text.
 """
 
 from __future__ import annotations
