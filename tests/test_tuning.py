@@ -19,7 +19,7 @@ from superopt.runtime.compare import Comparison, Setting, compare_settings
 from superopt.runtime.device import PROVIDERS, providers
 from superopt.runtime.input_source import InputSource
 from superopt.runtime.session import WITHOUT, Bound, Device, Session
-from superopt.runtime.settings import with_choices
+from superopt.runtime.settings import settings, with_choices
 from superopt.runtime.tuning import acting_optimizers, tune, tuning_choices
 
 pytestmark = pytest.mark.slow
@@ -170,6 +170,20 @@ def test_the_layout_and_a_graph_are_tried_with_cuda(monkeypatch: pytest.MonkeyPa
     assert isinstance(first, tuple)
     told = first[1]
     assert (told["prefer_nhwc"], told["enable_cuda_graph"], told["use_tf32"]) == ("1", "1", "1")
+
+
+def test_the_best_way_to_choose_algorithms_of_convolutions_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = on_cuda(monkeypatch)
+    searches = ["cudnn_conv_algo_search=HEURISTIC", "cudnn_conv_algo_search=DEFAULT"]
+    assert not {*searches} & {*tuning.tuning_choices([], device)}
+    choices = tuning.tuning_choices([], device, convolves=True)
+    assert choices == ["prefer_nhwc=1", "enable_cuda_graph=1", *searches]
+    assert tuning._joined(choices) == choices[:-1]
+    chosen = with_choices(device, [searches[1]])
+    assert chosen.identity != device.identity
+    assert isinstance(first := providers(chosen)[0], tuple)
+    assert first[1]["cudnn_conv_algo_search"] == "DEFAULT"
+    assert settings([searches[1]]).provider_options == {"cudnn_conv_algo_search": "DEFAULT"}
 
 
 @pytest.mark.parametrize(("extents", "graph"), [([1, 8, 32], True), (["batch", 8, 32], False)])

@@ -52,6 +52,9 @@ class Device:
         portable: whether to switch off the highest optimization level. This level uses memory layouts for the processor of the
             current machine.
         nhwc: whether CUDA's image operators use the channels-last layout. Requires the provider `cuda`.
+        conv_search: how cuDNN chooses the algorithm of a convolution: by timing all algorithms (`EXHAUSTIVE`, ONNX Runtime's
+            default), by `HEURISTIC`, or always the `DEFAULT` algorithm. An empty text means ONNX Runtime's default. Requires
+            the provider `cuda`.
         libraries: the paths of libraries of generated kernels that sessions register.
     """
 
@@ -61,6 +64,7 @@ class Device:
     without: tuple[str, ...] = ()
     portable: bool = False
     nhwc: bool = False
+    conv_search: str = ""
     libraries: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -70,6 +74,8 @@ class Device:
             raise ProviderError("CUDA graphs require the provider cuda")
         if self.nhwc and self.provider != "cuda":
             raise ProviderError("the layout NHWC requires the provider cuda")
+        if self.conv_search and self.provider != "cuda":
+            raise ProviderError("cudnn_conv_algo_search requires the provider cuda")
         available = runtime().get_available_providers()
         if PROVIDERS[self.provider] not in available:
             raise ProviderError(
@@ -100,7 +106,11 @@ class Device:
         """A key for measured times. The key contains the device's name and options, and the version of ONNX Runtime."""
         graph = "graph" if self.cuda_graph else "stream"
         rounding = ("no TF32",) if self.provider != "cpu" and _is_without_tf32() else ()
-        layout = (*(("portable",) if self.portable else ()), *(("nhwc",) if self.nhwc else ()))
+        layout = (
+            *(("portable",) if self.portable else ()),
+            *(("nhwc",) if self.nhwc else ()),
+            *filter(None, [self.conv_search]),
+        )
         settings = (*rounding, *layout, *self.without, *(Path(library).stem for library in self.libraries))
         return "|".join((self.name, self.provider, graph, str(self.threads), runtime().__version__, *settings))
 
@@ -134,6 +144,8 @@ def providers(device: Device, *, exact: bool = False, shown: bool = False) -> li
     cuda = {"use_tf32": "0" if exact else "1", "enable_cuda_graph": "1" if device.cuda_graph and not exact else "0"}
     if device.nhwc:
         cuda["prefer_nhwc"] = "1"
+    if device.conv_search:
+        cuda["cudnn_conv_algo_search"] = device.conv_search
     order = ("tensorrt", "cuda", "cpu")
     first = order.index(first_provider(device, exact=exact, shown=shown))
     return [(PROVIDERS[name], cuda) if name == "cuda" else PROVIDERS[name] for name in order[first:]]

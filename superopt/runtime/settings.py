@@ -7,11 +7,10 @@ from dataclasses import dataclass, field, replace
 
 from superopt.runtime.device import WITHOUT, Device
 
-LEVEL, THREADS, NHWC, GRAPH = "graph_optimization_level", "intra_op_num_threads", "prefer_nhwc", "enable_cuda_graph"
-"""The names of the options that a tuning choice may set.
-
-`LEVEL` and `THREADS` are session options. `NHWC` and `GRAPH` are options of the CUDA provider.
-"""
+LEVEL, THREADS = "graph_optimization_level", "intra_op_num_threads"
+"""The names of the session options that a tuning choice may set."""
+NHWC, GRAPH, CONV_SEARCH = "prefer_nhwc", "enable_cuda_graph", "cudnn_conv_algo_search"
+"""The names of the options of the CUDA provider that a tuning choice may set."""
 EXTENDED = 2
 """ONNX Runtime's number for the optimization level `ORT_ENABLE_EXTENDED`.
 
@@ -53,7 +52,7 @@ def settings(choices: Sequence[str]) -> Settings:
     return Settings(
         {WITHOUT: ";".join(without)} if without else {},
         {name: int(value) for name, value in values.items() if name in (LEVEL, THREADS)},
-        {name: value for name, value in values.items() if name in (NHWC, GRAPH)},
+        {name: value for name, value in values.items() if name in (NHWC, GRAPH, CONV_SEARCH)},
     )
 
 
@@ -74,6 +73,7 @@ def with_choices(device: Device, choices: Sequence[str]) -> Device:
         portable=device.portable or LEVEL in values,
         nhwc=device.nhwc or NHWC in values,
         cuda_graph=device.cuda_graph or GRAPH in values,
+        conv_search=values.get(CONV_SEARCH, device.conv_search),
     )
 
 

@@ -3,7 +3,8 @@
 An ONNX Runtime optimizer that fuses operators does not make a model faster on every device, because the fused kernel may be
 slower. The optimized graph of a session shows which optimizers affect a model. Each of these optimizers is switched off in
 turn, and the session is compared with the session that has all optimizers. On a CPU, tuning also tries fewer threads, and
-sessions without the layout that the processor prefers. With CUDA, tuning also tries the layout NHWC and CUDA graphs.
+sessions without the layout that the processor prefers. With CUDA, tuning also tries the layout NHWC, CUDA graphs, and
+faster ways in which cuDNN chooses the algorithms of convolutions.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from superopt.protobuf.stored import Loadable, parse_model
 from superopt.runtime.compare import Comparison, compare_settings
 from superopt.runtime.input_source import DRAWN, InputSource
 from superopt.runtime.session import Array, Bound, Device, Port, Session
-from superopt.runtime.settings import EXTENDED, GRAPH, LEVEL, NHWC, THREADS, Settings, settings, with_choices
+from superopt.runtime.settings import CONV_SEARCH, EXTENDED, GRAPH, LEVEL, NHWC, THREADS, Settings, settings, with_choices
 
 LEAVES: Mapping[str, tuple[str, ...]] = {
     "Attention": ("AttentionFusion",),
@@ -96,7 +97,8 @@ def tune(
         (found,) = compare_settings((model, device), others, at=[sizes], seconds=seconds * share, seed=seed, source=source)
         return found
 
-    names = possible([(name,) for name in tuning_choices(acting_optimizers(model, device), device)])
+    convolves = "Conv" in _operators(parse_model(model, external=False))
+    names = possible([(name,) for name in tuning_choices(acting_optimizers(model, device), device, convolves=convolves)])
     if not names:
         return Tuning({})
     tried = {name: found for (name,), found in zip(names, compared(names, 0.6), strict=True)}
@@ -109,8 +111,10 @@ def tune(
     return Tuning(tried, best, comparison)
 
 
-def tuning_choices(optimizers: Sequence[str], device: Device) -> list[str]:
+def tuning_choices(optimizers: Sequence[str], device: Device, *, convolves: bool = False) -> list[str]:
     """Return the tuning choices to try on the device for a model that the optimizers in `optimizers` affect.
+
+    `convolves` is True if the model contains convolutions.
 
     A choice is the name of an ONNX Runtime optimizer to switch off, or `option=value` to set an option.
     """
@@ -121,17 +125,19 @@ def tuning_choices(optimizers: Sequence[str], device: Device) -> list[str]:
     if device.provider == "cuda":
         names += [f"{NHWC}=1"] if not device.nhwc else []
         names += [f"{GRAPH}=1"] if not device.cuda_graph else []
+        names += [f"{CONV_SEARCH}={way}" for way in ("HEURISTIC", "DEFAULT")] if convolves and not device.conv_search else []
     return names
 
 
 def _joined(names: Sequence[str]) -> list[str]:
     """Return the tuning choices in `names` that can be combined. `names` is sorted by gain, the largest gain first.
 
-    Only the best number of threads is included. If a choice switches off the highest optimization level, optimizers of this
+    Only the best value of each option is included. If a choice switches off the highest optimization level, optimizers of this
     level are left out.
     """
-    threads = [name for name in names if name.startswith(f"{THREADS}=")]
-    idle = {*threads[1:], *(LAST_LEVEL if f"{LEVEL}={EXTENDED}" in names else ())}
+    idle = {*(LAST_LEVEL if f"{LEVEL}={EXTENDED}" in names else ())}
+    for option in (THREADS, CONV_SEARCH):
+        idle |= {*[name for name in names if name.startswith(f"{option}=")][1:]}
     return [name for name in names if name not in idle]
 
 
