@@ -1,4 +1,4 @@
-"""Models that were rewritten without regard to time, with their certificates, in files."""
+"""Models for tests, rewritten without measured times, and their certificates."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ Find = Callable[[State], SearchResult | None]
 
 
 class Certified:
-    """A model, what a search made of its islands in some passes, and the certificate, in files."""
+    """An original model, its rewritten version and the certificate, each in a file of `folder`.
+
+    Each search of `passes` runs once on the islands of the model.
+    """
 
     def __init__(self, proto: onnx.ModelProto, passes: Sequence[Find], rules: Sequence[Rule], folder: Path) -> None:
         self.original, self.optimized, self.file = (folder / name for name in ("in.onnx", "out.onnx", "certificate.json"))
@@ -58,17 +61,17 @@ class Certified:
 
     @property
     def record(self) -> Any:
-        """The certificate as JSON values."""
+        """Return the certificate as parsed JSON."""
         return json.loads(self.file.read_text(encoding="utf-8"))
 
     def verified(self, record: Any = None) -> Verification:
-        """What `verify` says, of another record in place of the certificate if there is one."""
+        """Run `verify` on both models with the certificate, or with `record` in place of the certificate."""
         text = self.file.read_text(encoding="utf-8") if record is None else json.dumps(record)
         return verify(self.original, self.optimized, text)
 
 
 def at_random(rules: RuleSet, seed: int, steps: int = 4) -> Find:
-    """So many rewrites at random, as if every one paid."""
+    """Return a search that applies up to `steps` random rewrites."""
 
     def find(state: State) -> SearchResult | None:
         rng, here, taken = random.Random(seed), state, list[Step]()
@@ -88,7 +91,7 @@ def at_random(rules: RuleSet, seed: int, steps: int = 4) -> Find:
 
 
 def branches(batch: int | str = 4) -> onnx.ModelProto:
-    """Two products of one tensor, added, normalized by a softmax."""
+    """Return a model that adds two products of one input, and ends in a linear layer and a softmax."""
     nodes = [helper.make_node("MatMul", ["x", name], [f"{name}x"]) for name in "wv"]
     nodes += [helper.make_node("Add", ["wx", "vx"], ["s"]), helper.make_node("Relu", ["s"], ["r"])]
     nodes += [helper.make_node("MatMul", ["r", "u"], ["t"]), helper.make_node("Add", ["t", "b"], ["z"])]
@@ -98,7 +101,7 @@ def branches(batch: int | str = 4) -> onnx.ModelProto:
 
 
 def images() -> onnx.ModelProto:
-    """Convolutions side by side, and a pool."""
+    """Return a model with two convolutions of one tensor and a max pool."""
     one: dict[str, Any] = {"kernel_shape": [1, 1]}
     nodes = [
         helper.make_node("Conv", ["x", "k"], ["c"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
@@ -115,7 +118,7 @@ def images() -> onnx.ModelProto:
 
 
 def reshaped(batch: int | str = "batch") -> onnx.ModelProto:
-    """Heads of an attention over a dynamic batch, in shapes that are computed."""
+    """Return a model of attention scores with two heads over a dynamic batch."""
     nodes = [helper.make_node("MatMul", ["x", name], [f"{name}x"]) for name in "qk"]
     nodes += [helper.make_node("Reshape", [f"{name}x", "shape"], [f"{name}h"]) for name in "qk"]
     nodes += [helper.make_node("Transpose", [f"{name}h"], [f"{name}t"], perm=[0, 2, 1, 3]) for name in "qk"]

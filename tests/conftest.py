@@ -1,6 +1,6 @@
-"""Tiers of tests, Hypothesis profiles, and sessions of one thread.
+"""Settings for all tests: markers of slow tests, Hypothesis profiles, one thread per session, and one child process.
 
-The profile `check` draws the same examples on every run; `search` draws new ones, and many (for finding bugs).
+The profile `check` draws the same examples on every run. The profile `search` draws many new examples, to find bugs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ settings.register_profile("check", deadline=None, derandomize=True, suppress_hea
 settings.register_profile("search", deadline=None, max_examples=3000, suppress_health_check=list(HealthCheck))
 settings.load_profile("check")
 os.environ["SUPEROPT_IGNORE_LOAD"] = "1"  # the processes of pytest keep the machine busy
-os.environ.pop("COLUMNS", None)  # pytest-xdist sets it, and tables would be as narrow as its terminal
+os.environ.pop("COLUMNS", None)  # pytest-xdist sets COLUMNS, which would limit the width of tables
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""Generated kernels beside the definitions of their operators: over a prime field, where both are exact, and in float32."""
+"""Helpers that compare generated kernels with the definitions of operators, exactly over a prime field or in float32."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from superopt.kernels.schedule import FUNCTIONS, KernelProgram, expanded
 
 FIELD = ("-DFIELD",)
 SMALL = Target(4, 16)
-"""Short vectors, so that small tensors have whole tiles, overlapping tiles and rests of vectors."""
+"""A target with short vectors, so that small tensors have whole tiles, overlapping tiles and remainders of vectors."""
 SHARED_WORK = 200.0
-"""So little work that threads share small tensors."""
+"""An amount of work so small that threads share small tensors."""
 WORKERS = """
 static void run_backwards(Workers *w, Share *share, const number *const *in, number *const *out, number *s, long n, long each) {
     for (long i = n / each; i-- > 0;) share(in, out, s, i * each, i == n / each - 1 ? n : (i + 1) * each);
 }
 static Workers backwards = {run_backwards};
 """
-"""One thread that takes the last iterations of a nest first."""
+"""Code for one thread that takes the last iterations of a loop nest first."""
 SALTS = {"exp": 101, "log": 103, "erf": 107, "sqrt": 109, "rsqrt": 113, "reciprocal": 127, "sigmoid": 131, "tanh": 137}
 
 
@@ -57,7 +57,7 @@ def hashed(x: Residue, salt: int) -> Residue:
 
 
 class Modular:
-    """The arithmetic of `prelude.h` with FIELD: nonlinear functions are hashes, and comparisons are those of the residues."""
+    """The arithmetic of `prelude.h` with FIELD: nonlinear functions are hashes, and comparisons compare residues."""
 
     tail = 0
 
@@ -120,7 +120,7 @@ FIELD_FUNCTIONS: dict[str, Callable[..., Residue]] = {
 
 
 def defined(roots: Sequence[Term], arrays: Mapping[str, Array], *, field: bool) -> list[Array]:
-    """The values of the terms by their definitions: over the field, or in float64."""
+    """Evaluate the terms by their definitions, over the field or in float64."""
     domain: Any = Modular() if field else Floats()
     known: dict[Term, Array] = {}
     done: dict[Term, Term] = {}
@@ -137,7 +137,7 @@ def defined(roots: Sequence[Term], arrays: Mapping[str, Array], *, field: bool) 
 
 
 def _without_recurrences(root: Term) -> Term:
-    """The term with recurrences written out as their steps."""
+    """Return the term with each recurrence replaced by its steps."""
     done: dict[Term, Term] = {}
     for term in subterms(root):
         args = tuple(done[a] for a in term.args)
@@ -150,7 +150,7 @@ def _without_recurrences(root: Term) -> Term:
 
 
 def random_arrays(roots: Sequence[Term], seed: int, *, field: bool) -> dict[str, Array]:
-    """Random values of the variables: residues, or numbers of float32."""
+    """Return random values of the variables: residues or float32 numbers."""
     rng = np.random.default_rng(seed)
     if field:
         return {x.name: rng.integers(0, PRIME, x.sizes) for x in variables(*roots)}
@@ -158,7 +158,7 @@ def random_arrays(roots: Sequence[Term], seed: int, *, field: bool) -> dict[str,
 
 
 def source_of(programs: Sequence[KernelProgram], target: Target) -> str:
-    """C source with a function `kernelN` for each program."""
+    """Return C source with one function for each program: `kernel0`, `kernel1` and so on."""
     parts = [f"#define W {target.lanes}", text_of("prelude.h"), WORKERS]
     for i, program in enumerate(programs):
         parts.append(functions_of(program, f"run{i}", target, SHARED_WORK))
@@ -169,7 +169,7 @@ def source_of(programs: Sequence[KernelProgram], target: Target) -> str:
 
 
 def compiled(programs: Sequence[KernelProgram], target: Target, folder: Path, flags: Sequence[str]) -> ctypes.CDLL:
-    """A library with the functions of `source_of`."""
+    """Compile the source of the programs to a library."""
     path = folder / f"kernels{len(list(folder.iterdir()))}.so"
     path.with_suffix(".c").write_text(source_of(programs, target))
     command = [*compiler(), "-O1", "-march=native", "-std=gnu11", "-fPIC", "-shared", "-w", "-Wno-psabi", *flags]
@@ -178,14 +178,14 @@ def compiled(programs: Sequence[KernelProgram], target: Target, folder: Path, fl
 
 
 def operands_of(program: KernelProgram, arrays: Mapping[str, Array], *, field: bool) -> list[Array]:
-    """The arrays that the kernel reads: inputs, and then weights, in the element type of the library."""
+    """Return the arrays that the kernel reads, in the element type of the library: inputs first, then weights."""
     kind = np.int64 if field else np.float32
     weights = [defined([term], arrays, field=field)[0] for term in program.weights]
     return [np.ascontiguousarray(a, kind) for a in (*(arrays[name] for name in program.inputs), *weights)]
 
 
 def ran(library: ctypes.CDLL, number: int, program: KernelProgram, arrays: Mapping[str, Array], *, field: bool) -> list[Array]:
-    """The outputs of the kernel with this number. Elements that it does not write are 77."""
+    """Run one kernel and return its outputs. Elements that the kernel does not write are 77."""
     inputs = operands_of(program, arrays, field=field)
     kind = np.int64 if field else np.float32
     outputs = [np.full(buffer.shape, 77, kind) for buffer in program.outputs.values()]
@@ -196,7 +196,10 @@ def ran(library: ctypes.CDLL, number: int, program: KernelProgram, arrays: Mappi
 
 
 def sanitized(programs: Sequence[KernelProgram], target: Target, folder: Path) -> str:
-    """What the address and undefined-behaviour sanitizers say about the kernels on memory of the exact sizes."""
+    """Run the kernels with the address and undefined-behaviour sanitizers, and return the error output.
+
+    Each buffer has exactly the size that the kernel needs.
+    """
     lines = ["#include <stdlib.h>", source_of(programs, target), "int main(void) {"]
     for i, program in enumerate(programs):
         for letter, buffers in (

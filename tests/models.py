@@ -15,7 +15,7 @@ Array = npt.NDArray[Any]
 
 
 def weight(name: str, *shape: int, seed: int = 0) -> TensorProto:
-    """A float32 initializer of normal random numbers."""
+    """Return a float32 initializer of normal random numbers."""
     random = np.random.default_rng([seed, *name.encode()])
     return numpy_helper.from_array(random.standard_normal(shape).astype(np.float32), name)
 
@@ -30,7 +30,10 @@ def model(
     ir_version: int = 9,
     functions: Sequence[onnx.FunctionProto] = (),
 ) -> onnx.ModelProto:
-    """A checked float32 model; before IR version 4 the weights are inputs too, as they must be."""
+    """Return a checked float32 model.
+
+    Before IR version 4, every initializer must also be an input, so the weights are inputs too.
+    """
     info = helper.make_tensor_value_info
     given = [info(name, TensorProto.FLOAT, shape) for name, shape in inputs.items()]
     if ir_version < 4:
@@ -45,7 +48,7 @@ def model(
 
 
 def run(proto: onnx.ModelProto, seed: int = 0) -> list[Array]:
-    """The outputs on random inputs, by ONNX's reference evaluator."""
+    """Return the outputs of ONNX's reference evaluator on random inputs."""
     random = np.random.default_rng(seed)
     weights = {w.name for w in proto.graph.initializer}
     feeds = {

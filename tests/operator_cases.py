@@ -1,4 +1,4 @@
-"""Random applications of every operator in specs/, drawn from its signature and the conditions its definition states."""
+"""Random applications of every operator in specs/ that the operator's signature and definition allow."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
 @functools.cache
 def forms(name: str) -> tuple[Term, ...]:
-    """The operator on variables of symbolic extents, with attribute variables: one form for every choice of ranks and axes."""
+    """Return one form of the operator for each choice of ranks and axes.
+
+    The extents and the other attributes of a form are symbolic.
+    """
     spec = operator(name)
     found = []
     for ranks in itertools.product(RANKS, repeat=spec.arity):
@@ -64,7 +67,7 @@ def _choices(parameter: Parameter) -> Iterator[Attribute]:
 
 
 def concrete(form: Term, seed: int) -> Term:
-    """The form at random sizes and attribute values that its definition allows."""
+    """Return the form at random sizes and attribute values that the operator's definition allows."""
     equation = Equation((form,), (form,), True, ())
     instance = next(instantiations(equation, np.random.default_rng(seed)))
     operands = [variable(v.name, instance.shapes[v.name]) for v in form.args]
@@ -73,13 +76,15 @@ def concrete(form: Term, seed: int) -> Term:
 
 
 def applications(name: str) -> st.SearchStrategy[Term]:
-    """Random applications of the operator to variables, with sizes that are numbers."""
+    """Return a strategy for random applications of the operator to variables of fixed sizes."""
     return st.builds(concrete, st.sampled_from(forms(name)), st.integers(0, 2**20))
 
 
 def arrays_for(*terms: Term, seed: int = 0) -> dict[str, Array]:
-    """A float32 array for every variable: standard normal, or at least a half where an operator asks for positive inputs;
-    whole numbers where it asks for positions.
+    """Return a random float32 array for each variable.
+
+    The numbers are standard normal. If an operator requires positive inputs, the numbers are at least 0.5. Variables that
+    hold positions get whole numbers.
     """
     rng = np.random.default_rng(seed)
     arrays = {v.name: rng.standard_normal(v.sizes).astype(np.float32) for v in variables(*terms)}
@@ -94,7 +99,7 @@ def arrays_for(*terms: Term, seed: int = 0) -> dict[str, Array]:
 
 
 def positions(term: Term) -> tuple[Term | None, int]:
-    """The operand that holds positions of an axis, and the axis's extent."""
+    """Return the operand that holds positions along an axis, and the extent of this axis."""
     match term.op:
         case "gather":
             return term.args[1], term.args[0].sizes[term.integer("axis")]
@@ -109,12 +114,12 @@ def positions(term: Term) -> tuple[Term | None, int]:
 
 
 def evaluated(arrays: Mapping[str, Array], *terms: Term) -> tuple[Array, ...]:
-    """The terms' values by their definitions, in float64."""
+    """Evaluate the terms by their definitions in float64."""
     return evaluate_terms(terms, {name: a.astype(np.float64) for name, a in arrays.items()}, lambda _: None, Floats())
 
 
 def lifted(graph: ir.Graph, opset: int) -> dict[ir.Value, Term]:
-    """The terms of all values of the graph that lift, over variables for those that do not."""
+    """Return the terms of all values of the graph that lift. Values that do not lift are variables in these terms."""
     terms: dict[ir.Value, Term] = {}
     for node in graph:
         inputs = [None if v is None else terms.get(v) or leaf_of(v) for v in node.inputs]
@@ -124,7 +129,7 @@ def lifted(graph: ir.Graph, opset: int) -> dict[ir.Value, Term]:
 
 
 def ran(lowered: Lowered, outputs: Mapping[str, Term], arrays: Mapping[str, Array], opset: int) -> list[Array]:
-    """What ONNX Runtime, with its own optimizations off, computes for lowered terms."""
+    """Run lowered terms in ONNX Runtime without graph optimizations, and return the outputs."""
     inputs = variables(*outputs.values())
     dtype = next((a.dtype for a in arrays.values()), np.dtype(np.float32))
     model = lowered_model_proto(lowered, inputs, outputs, opset, dtype)

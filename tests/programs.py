@@ -1,4 +1,4 @@
-"""Random programs of polynomial operators, and mutants of them that are right in part: what the tester is tried on."""
+"""Random programs of polynomial operators, and random mutants of the programs, as inputs for tests of `judge`."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ TRIES = 40
 
 
 class Programs:
-    """Random programs over numeric shapes, and mutants, all drawn from one seed."""
+    """Random programs over fixed shapes and random mutants, all drawn from one seed."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.names = 0
 
     def program(self, depth: int) -> Term:
-        """A term of about this many operators, of at most `LARGEST` elements, as all of its parts are."""
+        """Return a term of about `depth` operators, each with a result of at most `LARGEST` elements."""
         rank = self.rng.choice((2, 3, 4, 4, 4))
         term = self.fresh(tuple(self.rng.randint(1, 7) for _ in range(rank)))
         for _ in range(TRIES * depth):
@@ -32,12 +32,12 @@ class Programs:
         return term
 
     def fresh(self, shape: tuple[int, ...]) -> Term:
-        """A variable that no other program has."""
+        """Return a new variable."""
         self.names += 1
         return variable(f"v{self.names}", shape)
 
     def grown(self, x: Term) -> Term | None:
-        """A random operator applied to x and what it needs beside it; None where what was drawn is not defined or too large."""
+        """Return a random operator applied to x, or None if the drawn operator is not defined or its result is too large."""
         choices: list[Callable[[Term], Term]] = [self.moved, self.combined, self.scaled]
         choices += [self.windowed] * 3 if x.rank == 4 else [self.along] * 2 if x.rank == 3 else [self.multiplied]
         try:
@@ -47,7 +47,7 @@ class Programs:
         return found if all(math.prod(t.sizes) <= LARGEST for t in subterms(found)) else None
 
     def moved(self, x: Term) -> Term:
-        """Elements of x elsewhere, some of them several times or not at all, zeros beside them."""
+        """Return x after a random operator that moves, repeats, drops or sums elements, or adds zeros."""
         draw, axis = self.rng.randint, self.rng.randrange(-x.rank, 0) if x.rank else -1
         n = x.sizes[axis] if x.rank else 1
         start = draw(0, n - 1)
@@ -73,7 +73,7 @@ class Programs:
         return self.rng.choice(moves)()
 
     def combined(self, x: Term) -> Term:
-        """x with a term of the same shape: a new one, or itself turned."""
+        """Return x combined with a term of the same shape: a new variable, x itself, or x reversed."""
         turned = apply("reverse", x, axis=self.rng.randrange(-x.rank, 0)) if x.rank else x
         other = self.rng.choice((self.fresh(x.sizes), turned, x))
         if self.rng.random() < 0.3 and x.rank:
@@ -84,7 +84,7 @@ class Programs:
         return apply("scale", x, factor=self.rng.choice((2, -1, 0.5, 3, 0.1)))
 
     def windowed(self, x: Term) -> Term:
-        """A convolution or a mean over windows of an image."""
+        """Return a random convolution or average pool of an image."""
         name = self.rng.choice(("conv", "conv", "conv_transpose", "avg_pool"))
         draw = self.rng.randint
         strides, pads = (draw(1, 2), draw(1, 3)), tuple(draw(0, 2) for _ in range(4))
@@ -99,7 +99,7 @@ class Programs:
         return apply(name, x, self.fresh(shape), group=group, **window)
 
     def along(self, x: Term) -> Term:
-        """A convolution or a mean over windows of a sequence, or a product of matrices."""
+        """Return a random convolution or average pool of a sequence, or a matrix product."""
         draw = self.rng.randint
         match draw(0, 3):
             case 0:
@@ -115,7 +115,7 @@ class Programs:
                 return apply("conv1d", x, kernel, **window)
 
     def multiplied(self, x: Term) -> Term:
-        """A matrix product with a new matrix, or with x itself."""
+        """Return the matrix product of x and a new matrix, or of x and its transpose."""
         if self.rng.random() < 0.3:
             return apply("matmul", x, apply("transpose", x, perm=(*range(-x.rank, -2), -1, -2)))
         return apply("matmul", x, self.fresh((x.sizes[-1], self.rng.randint(1, 6))))
@@ -130,7 +130,7 @@ class Programs:
         return tuple(self.rng.choice((0, 0, 1, 2)) for _ in range(rank))
 
     def reshaped(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """A random shape of as many elements."""
+        """Return a random shape with the same number of elements."""
         factors = [p for n in shape for p in _factors(n)]
         self.rng.shuffle(factors)
         found = [1] * self.rng.randint(1, 4)
@@ -139,7 +139,10 @@ class Programs:
         return tuple(found)
 
     def mutant(self, program: Term) -> Term:
-        """A term of the program's shape over its variables, changed at a random place; the program where no change fits."""
+        """Return the program with a random subterm changed, or the program itself if no change fits.
+
+        The result has the shape and at most the variables of the program.
+        """
         for _ in range(TRIES):
             place = self.rng.choice(subterms(program))
             try:
@@ -151,7 +154,7 @@ class Programs:
         return program
 
     def changed(self, x: Term, program: Term) -> Term:
-        """Something of the same shape that is x in part, or nearly x."""
+        """Return a random change of x with the same shape. Many changes equal x at some positions."""
         if x.attributes and not x.is_variable and self.rng.random() < 0.5:
             return apply(x.op, *x.args, **{name: self.nudged(value) for name, value in x.attributes})
         axis = self.rng.randrange(-x.rank, 0) if x.rank else -1
@@ -185,7 +188,7 @@ class Programs:
         return apply("slice", x, axis=axis, start=start, stop=stop)
 
     def _parted(self, x: Term, axis: int, cut: int) -> Term:
-        """x computed in two parts along an axis where its first operand has that axis too, each without what the other has."""
+        """Return x computed in two parts along an axis, where each part reads only its own part of the first operand."""
         if x.is_variable or x.args[0].rank != x.rank or x.args[0].sizes[axis] != x.sizes[axis]:
             raise ShapeError("nothing to part")
         n = x.sizes[axis]
@@ -194,13 +197,13 @@ class Programs:
         return apply("concat", first, second, axis=axis)
 
     def _bordered(self, x: Term, axis: int, first: int, last: int) -> Term:
-        """x with zeros at the ends of an axis."""
+        """Return x with zeros at the ends of an axis."""
         kept = self._slice(x, axis, first, x.sizes[axis] - last)
         around = {"before": first, "after": last}
         return apply("pad", kept, **{k: tuple(v if a == axis else 0 for a in range(-x.rank, 0)) for k, v in around.items()})
 
     def _corner(self, x: Term) -> Term:
-        """x at the last position of every axis, zeros elsewhere."""
+        """Return x at the last position of every axis, and zeros elsewhere."""
         kept = x
         for axis, n in zip(range(-x.rank, 0), x.sizes, strict=True):
             kept = self._slice(kept, axis, n - 1, n)
@@ -208,7 +211,7 @@ class Programs:
 
 
 def _factors(number: int) -> list[int]:
-    """The prime factors, repeated ones too."""
+    """Return the prime factors of the number, with repetitions."""
     for p in range(2, number + 1):
         if number % p == 0:
             return [p, *_factors(number // p)]

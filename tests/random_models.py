@@ -1,4 +1,4 @@
-"""Random models: trees of operators that have a spec, some of their operands weights, and random rewrites of them."""
+"""Random models and random rewrites of models. A random model is a tree of operators from specs/."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ WEIGHTS = 0.4
 """The share of operands that are weights."""
 _OPERATORS, _TRIES = 6, 20
 _LARGEST = 1e5
-"""Elements that a rewritten segment may have, for a walk to go on."""
+"""The largest number of elements of a segment during a random walk."""
 
 
 def is_condition(root: Term, name: str) -> bool:
-    """Whether the operand of this name is a condition."""
+    """Return whether the operand of this name is a condition."""
     return any(v.condition for v in variables(root) if v.name == name)
 
 
 def grown(rng: random.Random, start: Term | None = None) -> Term:
-    """A random tree of operators, on top of one that is given or of a random operator."""
+    """Return a random tree of operators on top of `start`, or on top of a random operator."""
     term = start or fresh(concrete(rng.choice(forms(rng.choice(DEFINED))), rng.randrange(2**20)), 0)
     for number in range(1, rng.randint(2, _OPERATORS)):
         for _ in range(_TRIES):
@@ -53,13 +53,13 @@ def grown(rng: random.Random, start: Term | None = None) -> Term:
 
 
 def fresh(term: Term, number: int) -> Term:
-    """The application over variables with names of their own."""
+    """Return the application with new names for its variables. The names end in `number`."""
     args = [variable(f"{v.name}{number}", v.shape, condition=v.condition) if v.is_variable else v for v in term.args]
     return apply(term.op, *args, **dict(term.attributes))
 
 
 def on_top(term: Term, name: str, rng: random.Random, number: int) -> Term | None:
-    """The operator applied to the term and variables; None where it cannot be, or was not."""
+    """Return the operator applied to the term and to new variables, or None if no such application was found."""
     form = rng.choice(forms(name))
     places = [p for p, v in enumerate(form.args) if v.rank == len(term.sizes) and v.condition == term.condition]
     places = [p for p in places if not (form.op in ("gather", "lookup") and p == 1) and form.op != "one_hot"]
@@ -82,7 +82,7 @@ def on_top(term: Term, name: str, rng: random.Random, number: int) -> Term | Non
 
 
 def proto_of(root: Term, feeds: Mapping[str, Array], constants: set[str]) -> ModelProto:
-    """The model of the term, the named variables its weights."""
+    """Return the model of the term, in which the variables named in `constants` are weights."""
     dtype = next((a.dtype for a in feeds.values() if a.dtype.kind == "f"), np.dtype(np.float32))
     outputs = {"out": root}
     proto = lowered_model_proto(lower(outputs, OPSET, dtype=dtype), variables(root), outputs, OPSET, dtype)
@@ -96,8 +96,9 @@ def proto_of(root: Term, feeds: Mapping[str, Array], constants: set[str]) -> Mod
 
 
 def planted(rule: Rule, rng: random.Random) -> tuple[Term, set[str]] | None:
-    """A tree with the left side of a rule at random sizes, and the operands that have to be weights; None if it has several
-    results, or no sizes are found.
+    """Return the left side of a rule at random sizes, and the names of the operands that must be weights.
+
+    Return None if the left side has several results, or if no sizes are found.
     """
     equation = rng.choice(rule.equations)
     if len(equation.left) > 1:
@@ -125,16 +126,16 @@ def rewritten_model(
     strict: bool = True,
     first: RuleSet | None = None,
 ) -> tuple[Model, list[str]]:
-    """The model with every segment some random steps away, and the rules that lead there.
+    """Return the model after random rewrites of every segment, and the names of the rules that were used.
 
     Args:
-        model: the model.
-        rules: the rules that may be used.
-        rng: the source of chance.
-        steps: how many rules rewrite a segment at most.
-        mode: the floating-point mode by which matches are admitted; all are without one.
-        strict: whether the gate is, as in the second search of `optimize`.
-        first: rules of which one is used first, where it may be.
+        model: The model.
+        rules: The rules that may be used.
+        rng: The random number generator.
+        steps: The largest number of rewrites of a segment.
+        mode: The floating-point mode that decides which matches are allowed, or None to allow all matches.
+        strict: Whether the gate is strict, as in the second search of `optimize`.
+        first: Rules of which one is used first if any of them matches.
     """
     replacements: list[Replacement] = []
     used: list[str] = []

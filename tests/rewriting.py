@@ -1,4 +1,4 @@
-"""Models rewritten as if every rewrite paid, and their outputs compared: correctness without measurements."""
+"""Helpers that rewrite models without measured times, and compare the outputs of the models."""
 
 from __future__ import annotations
 
@@ -29,16 +29,19 @@ from tests.walks import walk
 Array = npt.NDArray[Any]
 Feeds = Mapping[str, Array]
 TOLERANCE = 2e-3
-"""How far, as a share of an output's largest element, rounding may move an element."""
+"""The largest change of an element by rounding, as a share of the largest element of its output."""
 STEPS = 4
 LARGEST = 1e6
-"""Elements that a rewritten segment may have, for a walk to go on."""
+"""The largest number of elements of a segment during a random walk."""
 PRODUCTS = frozenset({"matmul", "conv"})
 
 
 @dataclass
 class Rewriter:
-    """Rewrites models by rules, cost aside; `applied` are the rules taken, `refused` counts windows that cannot be lowered."""
+    """A rewriter of models that ignores times.
+
+    `applied` lists the rules that were used. `refused` counts the replacements that cannot be lowered.
+    """
 
     rules: Sequence[Rule]
     rule_set: RuleSet
@@ -47,7 +50,7 @@ class Rewriter:
     refused: int = 0
 
     def walked(self, model: Model, rng: random.Random) -> Model:
-        """The model with every segment some random steps away, then every island lowered anew."""
+        """Return the model after random rewrites of every segment, with every island lowered again."""
 
         def chosen(part: Segment, sizing: DimBinding) -> State:
             state, steps = walk(part.state, self.rule_set, rng, steps=STEPS, largest=LARGEST, sizing=sizing)
@@ -57,7 +60,7 @@ class Rewriter:
         return self.lowered(self.replaced(model, chosen))
 
     def cheapest(self, model: Model) -> Model:
-        """The model with every segment rewritten as long as products or operators go, then every island lowered anew."""
+        """Return the model with as few products and elements as greedy rewrites reach, and with every island lowered again."""
 
         def chosen(part: Segment, sizing: DimBinding) -> State:
             return self.descended(part.state, sizing)
@@ -65,7 +68,7 @@ class Rewriter:
         return self.lowered(self.replaced(model, chosen))
 
     def descended(self, state: State, sizing: DimBinding) -> State:
-        """The state at the end of the steepest path of rewrites that each lower the cost."""
+        """Apply the rewrite that lowers the cost most until no rewrite lowers the cost, and return the final state."""
         while True:
             options = [
                 (cost(after, sizing), number, after, step)
@@ -77,7 +80,7 @@ class Rewriter:
             self.applied.append(step.rule)
 
     def replaced(self, model: Model, chosen: Callable[[Segment, DimBinding], State]) -> Model:
-        """The model with every segment computed by the state that is chosen for it."""
+        """Return the model with every segment replaced by the state that `chosen` returns."""
         replacements: list[Replacement] = []
         for part in segments(self.charts.of(model), {}):
             island = part.island
@@ -89,12 +92,12 @@ class Rewriter:
         return self.placed(model, replacements)
 
     def lowered(self, model: Model) -> Model:
-        """The model with every island lowered anew."""
+        """Return the model with every island lowered again."""
         gains = relower(whole_islands(self.charts.of(model), {}), list(self.rules))
         return self.placed(model, [replacement for gain in gains for replacement in gain.replacements()])
 
     def placed(self, model: Model, replacements: Sequence[Replacement]) -> Model:
-        """The model with the replacements that can be lowered."""
+        """Return the model with all replacements that can be lowered."""
         try:
             return splice(model, replacements)
         except ShapeError:
@@ -102,7 +105,7 @@ class Rewriter:
             return splice(model, lowered)
 
     def _is_lowered(self, model: Model, replacement: Replacement) -> bool:
-        """Whether the replacement can be lowered; one that cannot is counted."""
+        """Return whether the replacement can be lowered, and count the replacement if not."""
         try:
             splice(model, [replacement])
         except ShapeError:
@@ -111,7 +114,7 @@ class Rewriter:
         return True
 
     def result(self, proto: ModelProto, rewritten: Callable[[Model], Model]) -> ModelProto:
-        """The model as `optimize` prepares it, rewritten, and valid."""
+        """Return the model after the preparation of `optimize` and the given rewrite, and check that it is valid."""
         model = as_model(proto)
         found = rewritten(self.charts.begun(model))
         require_valid(found, model)
@@ -119,7 +122,7 @@ class Rewriter:
 
 
 def always_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything that is right counts as faster."""
+    """Let every correct candidate count as faster."""
     monkeypatch.setattr("superopt.search.segment_search.SegmentSearch._faster", lambda *_: 1.5)
     monkeypatch.setattr("superopt.search.segment_search.SegmentSearch._stands", lambda *_: True)
     monkeypatch.setattr("superopt.runtime.multi_shape.SizeComparisons.faster", property(lambda _: True))
@@ -127,13 +130,13 @@ def always_taken(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def cost(state: State, sizing: DimBinding) -> tuple[int, int]:
-    """How many products a state computes, and how many elements."""
+    """Return the number of products in a state, and a measure of its number of elements."""
     live = [t for t in subterms(*map(sizing.at, state), constants=False) if not t.is_variable]
     return sum(t.op in PRODUCTS for t in live), sum(1 + math.prod(t.sizes) for t in live)
 
 
 def is_defined(state: State, sizing: DimBinding) -> bool:
-    """Whether the terms are defined at these sizes."""
+    """Return whether the terms are defined at these sizes."""
     try:
         return all(map(sizing.at, state))
     except ShapeError:
@@ -141,12 +144,12 @@ def is_defined(state: State, sizing: DimBinding) -> bool:
 
 
 def plain_session(proto: ModelProto) -> Session:
-    """A session without ONNX Runtime's optimizations."""
+    """Return a session without ONNX Runtime's graph optimizations."""
     return Session(proto, Device(), optimize=False)
 
 
 def outputs_of(session: Session, feeds: Feeds) -> list[Array] | None:
-    """The outputs; None where the model does not run on these inputs."""
+    """Return the outputs, or None if the model does not run on these inputs."""
     try:
         return session.run(feeds)
     except InvalidModelError:
@@ -154,7 +157,7 @@ def outputs_of(session: Session, feeds: Feeds) -> list[Array] | None:
 
 
 def difference(expected: Sequence[Array], session: Session, feeds: Feeds) -> str:
-    """What is different about the session's outputs; empty if nothing is."""
+    """Describe how the session's outputs differ from the expected outputs, or return an empty text if they agree."""
     try:
         found = session.run(feeds)
     except InvalidModelError as error:

@@ -1,4 +1,4 @@
-"""Rules at random sizes and attributes, both sides run in ONNX Runtime."""
+"""Rules at random sizes and attributes, with both sides run in ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from superopt.runtime.session import Array
 from tests.operator_cases import positions
 
 TOLERANCE = 2e-5
-"""What rounding to float32 explains, relative to the largest value."""
+"""The largest difference that rounding to float32 explains, relative to the largest value."""
 BATCH = 40
 
 
@@ -35,7 +35,10 @@ class Case:
 
 
 def cases(rules: Iterable[Rule], *, instances: int, choices: int = 0, seed: int = 0) -> Iterator[Case]:
-    """Instantiations of each rule at all its choices of ranks, or at so many of them, picked by the rule's own text."""
+    """Yield instantiations of each rule at all its choices of ranks, or at `choices` of them.
+
+    The text of the rule decides which choices of ranks are used.
+    """
     for rule in rules:
         for equation in chosen(rule, choices):
             drawn = instantiations(equation, np.random.default_rng(seed))
@@ -54,7 +57,7 @@ def cases(rules: Iterable[Rule], *, instances: int, choices: int = 0, seed: int 
 
 
 def _positions(terms: Sequence[Term], arrays: Mapping[str, Array], rng: np.random.Generator) -> Iterator[tuple[str, Array]]:
-    """Whole numbers for the variables that hold positions, within all that is looked up there."""
+    """Yield whole numbers for each variable that holds positions. The positions are valid in every table that they index."""
     rows: dict[str, int] = {}
     for term in subterms(*terms):
         indices, extent = positions(term)
@@ -65,7 +68,7 @@ def _positions(terms: Sequence[Term], arrays: Mapping[str, Array], rng: np.rando
 
 
 def chosen(rule: Rule, choices: int) -> Sequence[Equation]:
-    """So many of the rule's equations, the same ones every time; all of them for 0."""
+    """Return `choices` of the rule's equations, always the same ones. Return all equations if `choices` is 0."""
     if not choices or choices >= len(rule.equations):
         return rule.equations
     start = int(hashlib.sha256(rule.text.encode()).hexdigest()[:8], 16)
@@ -73,14 +76,14 @@ def chosen(rule: Rule, choices: int) -> Sequence[Equation]:
 
 
 def measured(found: Iterable[Case]) -> Iterator[tuple[Case, float]]:
-    """Each case with how far its sides are apart."""
+    """Yield each case with the largest difference between its sides."""
     rest = iter(found)
     while batch := list(islice(rest, BATCH)):
         yield from zip(batch, largest_differences([case.pair for case in batch]), strict=True)
 
 
 def rules_digest(rules: Iterable[Rule]) -> str:
-    """A digest of the rules' texts, in any order."""
+    """Return a digest of the rules' texts that does not depend on their order."""
     return hashlib.sha256("\n".join(sorted(rule.text for rule in rules)).encode()).hexdigest()[:16]
 
 

@@ -1,8 +1,8 @@
-"""Random models over three dynamic dimensions whose nodes compute with shapes, and sizes at which such a model may go wrong.
+"""Random models that compute with shapes, and sizes at which a wrong rewrite of such a model is likely to show.
 
-A graph starts from one to three inputs, and grows by steps: a linear layer or convolution that rules rewrite, or an operator
-that reads a size (a slice bound, a pad, a target shape, a mask, a factor). Sizes are integer expressions nested up to three
-deep over the shapes of everything that is there already.
+The inputs of a model have up to three dynamic dimensions. A graph starts from one to three inputs, and grows by steps. A step
+adds a linear layer or a convolution that rules rewrite, or an operator that reads a size (a slice bound, a pad, a target
+shape, a mask, a factor). Sizes are integer expressions over the shapes of all earlier tensors, nested up to three deep.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ Array = npt.NDArray[Any]
 COLUMNS, CHANNELS = 8, 4
 DEPTH = 3
 MAX_ELEMENTS = 1 << 18
-"""Elements of an input; larger sizes are left out."""
+"""The largest number of elements of an input. Larger sizes are left out."""
 UNNAMED = ("?", "-1", "None", "unk__0", "")
-"""Names that exporters give to dimensions of which they know nothing."""
+"""Names that exporters give to unknown dimensions."""
 LARGEST = 2**31 - 1
 ROWS, SEQUENCE, IMAGE = "rows", "sequence", "image"
 RANKS = {ROWS: 2, SEQUENCE: 3, IMAGE: 4}
@@ -35,7 +35,7 @@ SKELETONS: tuple[tuple[tuple[str, str, str], ...], ...] = (
     (("x", IMAGE, "abc"),),
     (("x", IMAGE, "abc"), ("y", ROWS, "b")),
 )
-"""Inputs of graphs: the name, what kind of tensor it is, and its dynamic dimensions."""
+"""The inputs of each graph: the name, the kind of tensor, and the dynamic dimensions."""
 
 
 @dataclass(frozen=True)
@@ -51,16 +51,17 @@ class Tensor:
 
     @property
     def dynamic(self) -> tuple[int, ...]:
-        """The axes that are no constant."""
+        """Return the dynamic axes."""
         return {ROWS: (0,), SEQUENCE: (0, 1), IMAGE: (0, 2, 3)}[self.kind]
 
 
 @dataclass(frozen=True)
 class ShapeGraph:
-    """A model and what is needed to try it: where each dynamic dimension stands, and the integers that it computes with.
+    """A model, the places of its dynamic dimensions, and the values that its nodes compute.
 
-    `dimensions` has, by a key for each, the inputs and axes of one size. `computed` names the values that nodes compute and
-    that are integers, booleans or single numbers; `tensors` has all others, each with the axes whose sizes may vary.
+    `dimensions` lists the inputs and axes of each dynamic size. `numbers` are the constants that the model computes with.
+    `computed` names the computed values that are integers, booleans or single numbers. `tensors` names all other values, each
+    with the axes whose sizes may vary.
     """
 
     model: ModelProto
@@ -70,7 +71,7 @@ class ShapeGraph:
     tensors: dict[str, tuple[int, ...]]
 
     def shapes(self, sizes: dict[str, int]) -> dict[str, tuple[int, ...]]:
-        """The shapes of the inputs at these sizes."""
+        """Return the shapes of the inputs at these sizes."""
         found = {p.name: [d.dim_value for d in p.type.tensor_type.shape.dim] for p in self.model.graph.input}
         for key, places in self.dimensions.items():
             for name, axis in places:
@@ -78,18 +79,18 @@ class ShapeGraph:
         return {name: tuple(shape) for name, shape in found.items()}
 
     def feeds(self, sizes: dict[str, int], seed: int = 0) -> dict[str, Array]:
-        """Random inputs of these sizes."""
+        """Return random inputs of these sizes."""
         rng = np.random.default_rng(seed)
         return {name: rng.standard_normal(shape).astype(np.float32) for name, shape in self.shapes(sizes).items()}
 
 
 def graph_of(seed: int) -> ShapeGraph:
-    """The graph of this seed."""
+    """Return the random graph of this seed."""
     return _Builder(random.Random(seed)).built()
 
 
 class _Builder:
-    """A graph under construction."""
+    """A builder of random graphs."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -126,7 +127,7 @@ class _Builder:
         return ShapeGraph(model, dimensions, tuple(sorted(self.numbers)), tuple(self.computed), tensors)
 
     def ports(self) -> tuple[list[Any], dict[str, tuple[tuple[str, int], ...]]]:
-        """The inputs, and where each of their sizes stands."""
+        """Return the inputs, and the inputs and axes of each dynamic size."""
         found: list[Any] = []
         places: dict[str, list[tuple[str, int]]] = {}
         for tensor in self.inputs:
@@ -142,13 +143,13 @@ class _Builder:
     # ------------------------------------------------------------ nodes
 
     def node(self, op: str, *inputs: str, **attributes: Any) -> str:
-        """A node's result."""
+        """Add a node, and return the name of its result."""
         name = f"{op}.{next(self.count)}"
         self.nodes.append(helper.make_node(op, inputs, [name], **attributes))
         return name
 
     def integer_node(self, op: str, *inputs: str, **attributes: Any) -> str:
-        """The result of a node that computes integers, booleans or single numbers."""
+        """Add a node that computes integers, booleans or single numbers, and return the name of its result."""
         name = self.node(op, *inputs, **attributes)
         self.computed.append(name)
         return name
@@ -159,7 +160,7 @@ class _Builder:
         return name
 
     def vector(self, *numbers: int) -> str:
-        """Constant integers."""
+        """Add a constant vector of integers."""
         self.numbers.update(abs(n) for n in numbers if abs(n) < 1 << 20)
         return self.constant(np.array(numbers, np.int64))
 
@@ -170,7 +171,7 @@ class _Builder:
     # ------------------------------------------------------------ integers, as tensors of one element
 
     def integer(self, depth: int) -> str:
-        """A random integer expression."""
+        """Add a random integer expression."""
         forms: list[Callable[[int], str]] = [*[self.arithmetic] * 4, *[self.quotient] * 3, *[self.extreme] * 2]
         forms += [self.chosen, self.rounded, self.vectored, self.counted, self.identity, self.identity]
         name = self.leaf() if depth == 0 else self.rng.choice(forms)(depth - 1)
@@ -178,7 +179,7 @@ class _Builder:
         return name
 
     def leaf(self) -> str:
-        """A size, or seldom a number."""
+        """Add a size of a random tensor, or less often a constant."""
         if self.rng.random() < 0.15:
             return self.vector(self.rng.choice((0, 1, 2, 3, 4, 7, 8, 16)))
         tensor = self.rng.choice(self.tensors)
@@ -187,7 +188,7 @@ class _Builder:
         )
 
     def extent(self, tensor: Tensor, axis: int) -> str:
-        """A size of the tensor, as one of the ways in which exporters write it."""
+        """Add the size of an axis, in one of the forms that exporters use."""
         form = self.rng.randrange(4)
         if form == 0:
             return self.integer_node("Shape", tensor.name, start=axis, end=axis + 1)
@@ -230,7 +231,7 @@ class _Builder:
         return self.integer_node("Where", self.condition(depth), self.integer(depth), self.integer(self.rng.randint(0, depth)))
 
     def condition(self, depth: int) -> str:
-        """A random condition, as a boolean tensor of one element."""
+        """Add a random condition, as a boolean tensor of one element."""
         op = self.rng.choice(("Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual", "Not", "And", "Or"))
         if op == "Not":
             return self.integer_node("Not", self.condition(max(0, depth - 1)))
@@ -240,7 +241,7 @@ class _Builder:
         return self.integer_node(op, self.integer(depth), other)
 
     def rounded(self, depth: int) -> str:
-        """A quotient in floating point, rounded."""
+        """Add a quotient or product in floating point that is rounded to an integer."""
         real = self.integer_node("Cast", self.integer(depth), to=TensorProto.FLOAT)
         if self.rng.random() < 0.5:
             real = self.integer_node("Div", real, self.constant(np.array([self.rng.choice((2, 2, 3, 4, 8))], np.float32)))
@@ -250,7 +251,7 @@ class _Builder:
         return self.integer_node("Cast", real, to=TensorProto.INT64)
 
     def vectored(self, depth: int) -> str:
-        """One element, or the sum, of a vector of several expressions."""
+        """Add one element, the sum or an extremum of a vector of several expressions."""
         parts = [self.integer(self.rng.randint(0, depth)) for _ in range(self.rng.randint(2, 3))]
         vector = self.integer_node("Concat", *parts, axis=0)
         if self.rng.random() < 0.5:
@@ -272,7 +273,7 @@ class _Builder:
                 return self.integer_node("ReduceSum", vector, keepdims=1)
 
     def counted(self, depth: int) -> str:
-        """How long a computed range or tensor is, or the size of a tensor."""
+        """Add a number that is computed from a tensor: its size, its length, an extent or a sum."""
         match self.rng.randrange(4):
             case 0:
                 return self.integer_node(
@@ -292,7 +293,7 @@ class _Builder:
                 return self.integer_node("Gather", read, self.vector(self.rng.randrange(2)), axis=0)
 
     def range(self, stop: str) -> str:
-        """0, 1, ... below `stop`."""
+        """Add the integers from 0 up to `stop` (exclusive)."""
         limit = self.integer_node("Squeeze", stop, self.vector(0))
         zero, one = (self.constant(np.array(n, np.int64)) for n in (0, 1))
         return self.integer_node("Range", zero, limit, one)
@@ -301,7 +302,7 @@ class _Builder:
         return self.integer_node("Min", self.integer_node("Max", value, self.vector(low)), self.vector(high))
 
     def identity(self, depth: int) -> str:
-        """An expression that is constant, or one of its own operands, by arithmetic."""
+        """Add an expression that always equals a constant or one of its operands."""
         e = self.integer_node
         k = self.rng.choice((2, 3, 4, 8))
         x = self.integer(depth)
@@ -340,12 +341,12 @@ class _Builder:
                 return e("Mod", e("Sub", self.vector(k), e("Mod", self.size(), self.vector(k))), self.vector(k))
 
     def size(self) -> str:
-        """A dynamic size."""
+        """Add the size of a random dynamic axis."""
         tensor = self.rng.choice(self.tensors)
         return self.extent(tensor, self.rng.choice(tensor.dynamic))
 
     def amount(self, size: str) -> str:
-        """How much to pad by: to a multiple, or a small computed number."""
+        """Add an amount of padding: up to a multiple of a number, or a small computed number."""
         k = self.rng.choice((2, 2, 3, 4, 8))
         match self.rng.randrange(4):
             case 0:
@@ -364,7 +365,7 @@ class _Builder:
     # ------------------------------------------------------------ steps
 
     def step(self) -> None:
-        """One more tensor."""
+        """Add one or two tensors."""
         tensor = self.rng.choice((self.tensors[-1], self.tensors[-1], *self.tensors))
         steps: list[Callable[[Tensor], Tensor]] = [*[self.layer] * 3, *[self.sliced] * 2, *[self.padded] * 2]
         steps += [self.scaled, self.selected, self.reshaped, self.reshaped, self.filled, self.masked, self.met]
@@ -375,7 +376,7 @@ class _Builder:
             self.tensors.append(self.layer(made))
 
     def layer(self, t: Tensor) -> Tensor:
-        """A linear layer or convolution in a form that rules rewrite."""
+        """Add a linear layer or convolution in a form that rules rewrite."""
         if t.kind == IMAGE:
             convolutions = [self.node("Conv", t.name, self.weight(CHANNELS, CHANNELS, 1, 1)) for _ in range(2)]
             return Tensor(self.finished(*convolutions), IMAGE)
@@ -423,7 +424,7 @@ class _Builder:
         return Tensor(self.node("Pad", t.name, self.integer_node("Concat", *pads, axis=0)), t.kind)
 
     def scaled(self, t: Tensor) -> Tensor:
-        """The tensor times a computed number."""
+        """Multiply the tensor by a computed number."""
         number = self.condition(DEPTH - 1) if self.rng.random() < 0.4 else self.clipped(self.integer(DEPTH), -2, 3)
         factor = self.integer_node("Cast", number, to=TensorProto.FLOAT)
         return Tensor(self.node("Mul", t.name, factor), t.kind)
@@ -432,7 +433,7 @@ class _Builder:
         return Tensor(self.node("Where", self.condition(DEPTH - 1), t.name, self.layer(t).name), t.kind)
 
     def reshaped(self, t: Tensor) -> Tensor:
-        """The tensor through another shape and back, or its own shape in another form."""
+        """Reshape the tensor to its own shape in another form, perhaps after a reshape to another shape."""
         if t.kind == IMAGE:
             flat = self.node("Reshape", t.name, self.vector(0, CHANNELS, -1))
             shape = [self.extent(t, 0), self.vector(CHANNELS), self.extent(t, 2), self.extent(t, 3)]
@@ -449,7 +450,7 @@ class _Builder:
         return Tensor(self.node("Reshape", self.node("Reshape", t.name, self.vector(*other)), back), t.kind)
 
     def filled(self, t: Tensor) -> Tensor:
-        """The tensor plus a constant of its shape."""
+        """Add a constant of the tensor's shape to the tensor, or multiply by the constant."""
         if t.kind == IMAGE:
             shape = self.integer_node("Shape", t.name)
             return Tensor(self.node("Add", t.name, self.node("Expand", self.weight(1, CHANNELS, 1, 1), shape)), IMAGE)
@@ -468,7 +469,7 @@ class _Builder:
                 return Tensor(self.node("Add", t.name, self.node("Unsqueeze", steps, self.vector(1))), t.kind)
 
     def masked(self, t: Tensor) -> Tensor:
-        """The tensor where positions along an axis are below a computed number, zeros or others elsewhere."""
+        """Set the tensor to zero at the positions of an axis that are not below a computed number."""
         axis = self.rng.choice(t.dynamic)
         positions = self.range(self.extent(t, axis))
         limit = self.integer(DEPTH - 1)
@@ -480,7 +481,7 @@ class _Builder:
         return Tensor(self.node("Where", kept, t.name, self.constant(np.zeros(1, np.float32))), t.kind)
 
     def met(self, t: Tensor) -> Tensor:
-        """The sum of two tensors, each sliced to the smaller of their sizes."""
+        """Add two tensors, each sliced to the smaller of their sizes."""
         others = [u for u in self.tensors if u.kind == t.kind and u != t]
         if not others:
             return self.sliced(t)
@@ -496,7 +497,7 @@ class _Builder:
         return Tensor(self.node("Add", one, other), t.kind)
 
     def regrouped(self, t: Tensor) -> Tensor:
-        """Rows as a sequence, or a sequence as rows."""
+        """Turn rows into a sequence, or a sequence into rows."""
         if t.kind == SEQUENCE:
             match self.rng.randrange(4):
                 case 0:
@@ -535,7 +536,7 @@ class _Builder:
         )
 
     def added(self, t: Tensor) -> Tensor:
-        """A sequence plus rows that are as long, where the sizes agree."""
+        """Add rows to a sequence. The model only runs at sizes at which their lengths agree."""
         rows = [u for u in self.tensors if u.kind == ROWS]
         return (
             Tensor(self.node("Add", t.name, self.rng.choice(rows).name), t.kind)
@@ -544,7 +545,7 @@ class _Builder:
         )
 
     def windowed(self, t: Tensor) -> Tensor:
-        """Convolutions or pools, their pads by `auto_pad`, fixed, or computed."""
+        """Apply convolutions or a pool, with `auto_pad` or with fixed pads."""
         kernel, stride = self.rng.choice((1, 2, 3, 3)), self.rng.choice((1, 1, 2, 2, 3))
         how: dict[str, Any] = {"strides": [stride, self.rng.choice((1, stride))]}
         padding = self.rng.choice(("SAME_UPPER", "SAME_LOWER", "SAME_UPPER", "SAME_LOWER", "VALID", ""))
@@ -567,7 +568,7 @@ class _Builder:
                 return Tensor(self.node("AveragePool", t.name, kernel_shape=[kernel, kernel], **how), IMAGE)
 
     def unrolled(self, t: Tensor) -> Tensor:
-        """The image's pixels as rows."""
+        """Turn the pixels of an image into rows."""
         last = self.node("Transpose", t.name, perm=[0, 2, 3, 1])
         rows = self.node("Reshape", last, self.vector(-1, CHANNELS))
         return Tensor(self.node("MatMul", rows, self.weight(CHANNELS, COLUMNS)), ROWS)
@@ -577,10 +578,10 @@ class _Builder:
 
 
 def adversarial_sizes(graph: ShapeGraph, count: int, seed: int) -> list[dict[str, int]]:
-    """Sizes at which a wrong assumption about this graph shows.
+    """Return sizes at which a wrong assumption about this graph is likely to show.
 
-    All dimensions equal and small, all classes of parity, the numbers that the graph computes with and their multiples, each
-    and its neighbours, unequal sizes for all dimensions, and single large ones.
+    The sizes are: small equal sizes, all combinations of even and odd sizes, the numbers that the graph computes with,
+    doubles of these numbers, the neighbours of both, unequal sizes for all dimensions, and single large sizes.
     """
     rng = random.Random(seed)
     keys = list(graph.dimensions)
@@ -623,7 +624,7 @@ def _elements(shape: Sequence[int]) -> int:
 
 
 def with_outputs(graph: ShapeGraph) -> ModelProto:
-    """The model with everything that it computes of shapes, and the shapes of all tensors, as outputs."""
+    """Return the model with all computed values and the shapes of all tensors as outputs."""
     model = ModelProto()
     model.CopyFrom(graph.model)
     known = {o.name for o in model.graph.output}
@@ -635,5 +636,5 @@ def with_outputs(graph: ShapeGraph) -> ModelProto:
 
 
 def shape_name(tensor: str) -> str:
-    """The name of the output that is the tensor's shape."""
+    """Return the name of the output that holds the tensor's shape."""
     return f"shape of {tensor}"

@@ -1,7 +1,8 @@
-"""The code blocks of the README and of docs/: which of them the tests run, and why the others are not run.
+"""The code blocks of the README and of docs/: the blocks that tests run, and the reasons why other blocks are not run.
 
-A page marks a block that no test runs by a comment on the line above the block: `<!-- not run: REASON -->`. Commands that take
-minutes, or need a GPU, are not run either; `reason_not_run` states the reason. Their arguments are parsed.
+A page marks a block that no test runs by a comment on the line above the block: `<!-- not run: REASON -->`. Commands that
+take minutes or need a GPU are not run either. `reason_not_run` states the reason. The tests parse the arguments of such
+commands.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ BLOCK = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 PRINTED = ("", "mermaid")
-"""The languages of blocks that nobody enters: output, notation and drawings."""
+"""The languages of blocks that are not run: output, notation and drawings."""
 SCRIPTS = {
     "ablation": "takes minutes",
     "bench": "takes hours",
@@ -56,7 +57,7 @@ SCRIPTS = {
     "with_policy": "takes minutes",
     "zoo": "needs PyTorch",
 }
-"""The scripts that no test runs as a page shows them, and the reasons."""
+"""The scripts that no test runs in the form shown on a page, and the reasons."""
 
 
 @dataclass(frozen=True)
@@ -65,10 +66,10 @@ class Snippet:
 
     Attributes:
         page: The file, relative to the checkout.
-        line: The number of the line.
+        line: The line number.
         language: "console", "python", or the word after the fence.
         text: The command without the prompt, or the text of the block.
-        reason: Why it is not run, as the page says, or an empty text.
+        reason: The reason on the page why the snippet is not run, or an empty text.
     """
 
     page: str
@@ -85,7 +86,7 @@ class Snippet:
 
     @property
     def not_run(self) -> str:
-        """Why the snippet is not run by tests/test_snippets.py, or an empty text."""
+        """The reason why tests/test_snippets.py does not run the snippet, or an empty text."""
         return self.reason or (reason_not_run(self.words) if self.language == "console" else "")
 
 
@@ -104,7 +105,7 @@ def snippets(page: str) -> Iterator[Snippet]:
 
 
 def reason_not_run(words: list[str]) -> str:
-    """Return why the command is not run, or an empty text."""
+    """Return the reason why the command is not run, or an empty text."""
     program, *arguments = words
     if program.startswith("scripts/"):
         return SCRIPTS.get(program.removeprefix("scripts/"), "")
@@ -122,12 +123,12 @@ def reason_not_run(words: list[str]) -> str:
 
 
 def all_snippets() -> list[Snippet]:
-    """Return the snippets of all pages that somebody may enter."""
+    """Return the snippets of all pages that a reader can run."""
     return [snippet for page in PAGES for snippet in snippets(page) if snippet.language not in PRINTED]
 
 
 def summary() -> str:
-    """Return a table of the numbers of snippets that are run and not run, and the reasons."""
+    """Return a table with the numbers of snippets that are run and not run, and the reasons."""
     found = all_snippets()
     elsewhere = [snippet for snippet in found if snippet.page == CONTRIBUTING]
     here = [snippet for snippet in found if snippet.page != CONTRIBUTING]

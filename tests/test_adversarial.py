@@ -1,4 +1,4 @@
-"""The numerical check refuses results that are wrong at some sizes or values alone, and passes right ones beside them."""
+"""The numerical check refuses results that are wrong only at some sizes or values, and accepts correct results."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_sizes_have_mixed_residues_and_stand_around_constants() -> None:
 
 
 def compared_with(value: str, *nodes: NodeProto, weights: Mapping[str, object]) -> ModelProto:
-    """A model that adds an input to itself only if its number of rows is less than a value that the nodes compute."""
+    """Return a model that doubles its input only if the number of rows is less than a value that the nodes compute."""
     decided = [node("Shape", ["x"], ["n"], end=1), node("Less", ["n", value], ["c"]), node("Where", ["c", "d", "x"], ["y"])]
     return model([*nodes, node("Add", ["x", "x"], ["d"]), *decided], {"x": ["N", 4]}, weights=weights)
 
@@ -271,10 +271,13 @@ def test_what_overflows_on_the_way_is_refused() -> None:
 
 
 def test_nothing_is_asked_of_what_overflows_in_the_original() -> None:
-    """Where a square overflows, `1 / (1 + 1 / q)` is 1 and `q / (1 + q)` NaN; by the float64 run, or without one."""
+    """If the square q overflows, `1 / (1 + 1 / q)` is 1, and `q / (1 + q)` is NaN.
+
+    The check must accept this with a float64 reference (Identity) and without one (QuickGelu).
+    """
 
     def share(*nodes: NodeProto, end: NodeProto) -> ModelProto:
-        odd = [node("Mul", ["x", "nought"], ["w"]), node("Add", ["v", "w"], ["n"])]  # NaN at infinities
+        odd = [node("Mul", ["x", "nought"], ["w"]), node("Add", ["v", "w"], ["n"])]  # NaN if x is infinite
         weights = {"one": 1.0, "nought": 0.0}
         proto = binary(node("Mul", ["x", "x"], ["q"]), *nodes, *odd, end, weights=weights, inputs="x")
         proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
@@ -361,7 +364,9 @@ def test_a_tile_may_hold_an_infinity_of_its_image_but_not_another() -> None:
 
 
 def test_branches_merged_by_identity_kernels_and_enlarged_ones_pass() -> None:
-    """One infinite pixel makes the pixels around it NaN on the right side alone."""
+    """An infinite pixel makes its neighbours NaN only in the merged convolution, where the infinity is multiplied by zero
+    weights.
+    """
     image: dict[str, Shape] = {"x": [1, 4, "H", "W"]}
     wide, narrow = weight(4, 4, 3, 3), weight(4, 4, 1, 1)
     identity = np.zeros_like(wide)
@@ -428,7 +433,7 @@ def test_integer_inputs_that_are_numbers_have_any_value() -> None:
 
 
 def test_numbers_that_few_integers_show_are_checked() -> None:
-    """A product of two factors is 0 in float16, but the original is not 0 for integers from 1000 on."""
+    """The candidate is 0 at all integers. The original is not 0 in float16 for integers from 1000 on."""
     scaled = [
         node("Cast", ["n"], ["h"], to=TensorProto.FLOAT16),
         node("Mul", ["h", "a"], ["p"]),

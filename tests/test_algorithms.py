@@ -1,4 +1,4 @@
-"""Algorithms in an operator's place: that they compute the same, how they are proved, and when they are thought to pay."""
+"""Algorithms that replace an operator: their results, their proofs, and their expected gains."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ LAWS = sorted(COMPUTED)
 
 
 def gram(x: Term) -> Term:
-    """The Gram matrix of the rows of each of a batch, flattened."""
+    """Return the flattened Gram matrix of the rows of each batch element."""
     batch, n, _ = x.sizes
     return apply("reshape", apply("matmul", x, apply("transpose", x, perm=(-3, -1, -2))), shape=(batch, n * n))
 

@@ -1,4 +1,4 @@
-"""ONNX's Attention and RotaryEmbedding: lifted against what they compute, recognized and written where an opset has them."""
+"""ONNX's Attention and RotaryEmbedding: lifting, recognition, and lowering at opsets with and without these operators."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def flag(rng: np.random.Generator) -> bool:
 
 
 def one_node(op_type: str, names: Sequence[str], given: Inputs, opset: int, fixed: Sequence[str] = (), **numbers: Any) -> Any:
-    """A model of one node; what is fixed are weights."""
+    """Return a model of one node. The inputs named in `fixed` are weights."""
     kinds = {name: helper.np_dtype_to_tensor_dtype(a.dtype) for name, a in given.items()}
     graph = helper.make_graph(
         [helper.make_node(op_type, names, ["r"], **numbers)],
@@ -69,7 +69,10 @@ def computed(model: onnx.ModelProto, given: Mapping[str, Array]) -> list[Array]:
 
 
 def require_lifts(model: onnx.ModelProto, given: Inputs, op_type: str) -> None:
-    """That the node lifts to what it computes, is written as itself again, and before its opset as what it is made of."""
+    """Require that the node lifts to a term of the same values, and that the lowered term has these values too.
+
+    At the model's opset, the term lowers to the operator itself. At opset 17, the term lowers to smaller operators.
+    """
     opset = model.opset_import[0].version
     (expected,) = computed(model, given)
     graph = ir.from_proto(model).graph
@@ -86,7 +89,7 @@ def require_lifts(model: onnx.ModelProto, given: Inputs, op_type: str) -> None:
 
 
 def a_mask(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    """Numbers or conditions that broadcast to the shape; whole rows may allow nothing."""
+    """Return a random mask of numbers or conditions that broadcasts to the shape. A mask may exclude whole rows."""
     narrow = [n if flag(rng) else 1 for n in shape[:2]]
     full = (*narrow[rng.integers(3) :], *shape[2:])
     allowed = rng.integers(0, 2, full).astype(bool)
@@ -244,7 +247,10 @@ def test_a_row_of_least_numbers_is_what_a_softmax_makes_of_it(finite: bool) -> N
 
 
 def network(path: Path, opset: int, sizes: tuple[int | str, ...] = (1, LENGTH), *, with_operators: bool = True) -> Path:
-    """Attention with positions that are turned, between products with weights: in ONNX's operators or written out."""
+    """Save a model of attention with rotary embeddings between products with weights.
+
+    The attention uses ONNX's operators, or smaller operators.
+    """
     rng = np.random.default_rng(1)
     nodes, weights = list[onnx.NodeProto](), list[onnx.TensorProto]()
 

@@ -1,4 +1,4 @@
-"""The axiomatic prover: what is true is proved and replays, what is false is not proved however hard it is tried."""
+"""The axiomatic prover proves true equations with proofs that replay, and never proves a false equation."""
 
 from __future__ import annotations
 
@@ -129,11 +129,11 @@ def test_every_false_law_is_there() -> None:
     assert len(REFUTED) >= 20
 
 
-# ---------------------------------------------------------------- the canary, with everything the axioms say about many terms
+# ---------------------------------------------------------------- the canary: all axioms, instantiated on many terms
 
 
 def crowded() -> tuple[Assumptions, saturate.Saturation]:
-    """Two square matrices, and every axiom instantiated on many terms over them."""
+    """Return a saturation that instantiates every axiom on many terms over two square matrices."""
     assumptions = Assumptions(next(r for r in FALSE if r.name == "canary-square").equations[0])
     (x,), (y,) = assumptions.left, assumptions.right
     n = x.shape[-1]
@@ -177,7 +177,7 @@ def test_the_canary_survives_all_axioms_on_many_terms() -> None:
     assert all(derivable)
 
 
-# ---------------------------------------------------------------- proofs that are no proofs
+# ---------------------------------------------------------------- invalid proofs
 
 
 def proof(name: str) -> tuple[Rule, Proved]:
@@ -258,7 +258,7 @@ def test_a_rule_is_as_bounded_as_its_axioms(monkeypatch: pytest.MonkeyPatch) -> 
     assert verdict.bounded == ("matmul.associativity: g in 1, 2",)
 
 
-# ---------------------------------------------------------------- the parts
+# ---------------------------------------------------------------- parts of the prover
 
 
 def test_what_the_right_side_needs_is_written_down() -> None:
@@ -297,7 +297,7 @@ def test_congruence_is_explained_by_what_was_given() -> None:
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_a_term_that_was_not_added_is_in_the_class_of_the_terms_congruent_to_it(turned: bool) -> None:
-    """The operands of a sum may be in any order, those of a matrix product may not."""
+    """The operands of a sum may be in any order. The operands of a matrix product may not."""
     closure = Closure()
     a, b, c = (variable(name, (2, 2)) for name in "abc")
     total, product = (closure.add(apply(op, a, b)) for op in ("add", "matmul"))
@@ -319,7 +319,7 @@ def test_sizes_that_must_agree_are_one_size() -> None:
 
 
 def test_stored_proofs_replay() -> None:
-    """One in eight of them; `superopt prove` replays all."""
+    """The test replays one in eight of the stored proofs. `superopt prove` replays all of them."""
     axiomatic = [stored for stored in load() if stored.entry.kind == "axioms"]
     for stored in axiomatic[::8]:
         verdict = replay_proof(stored.rule, stored.entry.instances)
@@ -349,14 +349,14 @@ def test_the_laws_of_the_named_operators_are_proved_alone() -> None:
     ("quotient", "divisor"), [("7 // k == 3", 2), ("7 // k == 2", 3), ("8 // k == 8", 1), ("8 // k == 2", None)]
 )
 def test_a_quotient_of_one_divisor_alone_is_solved_for_it(quotient: str, divisor: int | None) -> None:
-    """8 // 3 and 8 // 4 are 2."""
+    """8 // 3 and 8 // 4 are both 2, so `8 // k == 2` does not determine k."""
     text = f"cut: slice(x, axis=-1, start=0, stop=k) => slice(x, axis=-1, start=0, stop=k) for x[1] where {quotient}"
     solved = Assumptions(parse_rule(text).equations[0]).solved
     assert solved.get(Sym("k")) == divisor
 
 
 def test_a_product_that_is_one_is_solved_for_its_factors_and_sizes_come_first() -> None:
-    """The quotient is 1 at one divisor, so its divisor is known once the other factor is."""
+    """If both factors are 1, the quotient 2 // k is 1, which holds only at k = 2."""
     where = "x.shape[-1] * (2 // k) == 1, 2 // k >= 1"
     text = f"padded: pad(x, before=(k,), after=(0,)) => pad(x, before=(k,), after=(0,)) for x[1] where {where}"
     solved = Assumptions(parse_rule(text).equations[0]).solved
@@ -373,7 +373,7 @@ def test_a_product_that_is_one_is_solved_for_its_factors_and_sizes_come_first() 
     ],
 )
 def test_an_equality_is_solved_for_the_size_of_the_last_variable(where: str, atom: Atom, value: Size) -> None:
-    """Sizes come before attributes."""
+    """An equality is solved for a size before it is solved for an attribute."""
     text = f"cut: slice(concat(x, y, axis=-1), axis=-1, start=n, stop=k) => zeros(shape=(k - n,)) for x[1], y[1] where {where}"
     assert Assumptions(parse_rule(text).equations[0]).solved == {atom: value}
 

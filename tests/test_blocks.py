@@ -1,4 +1,4 @@
-"""Transposes that move blocks of images: as the operators that do nothing else, and the same numbers."""
+"""Transposes that move square blocks of images become `space_to_depth` or `depth_to_space`, with the same values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 
 def moved(shape: tuple[int, ...], perm: tuple[int, ...]) -> Term:
-    """An image batch, or whatever has as many elements, seen as this shape, transposed."""
+    """Return a variable that is reshaped to the shape and then transposed."""
     x = variable("x", (1, math.prod(shape)))
     return apply("transpose", apply("reshape", x, shape=shape), perm=tuple(a - len(perm) for a in perm))
 
@@ -54,7 +54,10 @@ def test_moves_of_square_blocks_are_told(shape: tuple[int, ...], perm: tuple[int
 
 @st.composite
 def moves(draw: st.DrawFn) -> Term:
-    """Blocks into channels, or back, in any order of what else there is; small enough that axes of one element are frequent."""
+    """Draw a transpose that moves blocks into channels or back, with all axes in the usual order or in random order.
+
+    Extents are small, so that axes of extent 1 are frequent.
+    """
     n, c, h, b, w = (draw(st.integers(1, 3)) for _ in range(5))
     shape, perm = draw(
         st.sampled_from(

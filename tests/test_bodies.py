@@ -1,4 +1,4 @@
-"""Bodies of control flow: they have islands of their own, are rewritten inside, and what they read around them stays."""
+"""Bodies of control-flow operators: their islands, rewrites inside bodies, and values that bodies read from outside."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ def model(
     opset: int = 17,
     ir_version: int = 9,
 ) -> onnx.ModelProto:
-    """A model of x, and a condition if a node asks for `yes`, that returns y."""
+    """Return a model with the input x and the output y.
+
+    The model has the condition `yes` as a second input if a node reads it.
+    """
     asked = any("yes" in n.input for n in nodes)
     inputs = [info("x", FLOAT, shape), *([info("yes", BOOL, [])] if asked else [])]
     graph = helper.make_graph(nodes, "test", inputs, [info("y", FLOAT, shape)], list(weights))
@@ -53,7 +56,7 @@ def branch(*nodes: NodeProto, output: str, weights: Sequence[TensorProto] = ()) 
 
 
 def loop_body(*nodes: NodeProto, carried: str, result: str, weights: Sequence[TensorProto] = ()) -> GraphProto:
-    """The body of a Loop that goes on as long as it was to."""
+    """Return a Loop body that passes its condition on unchanged."""
     given = [info("i", INT64, []), info("going", BOOL, []), info(carried, FLOAT, [4, 8])]
     made = [info("goes", BOOL, []), info(result, FLOAT, [4, 8])]
     return helper.make_graph([node("Identity", ["going"], ["goes"]), *nodes], "body", given, made, list(weights))
@@ -71,7 +74,7 @@ def islands(proto: onnx.ModelProto) -> dict[Scope, list[Island]]:
 
 
 def respliced(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with every island of every graph computed anew by its own terms."""
+    """Return the model with every island of every graph replaced by its own terms."""
     before = load(proto).model
     parts = segments(Chart(before), {})
     after = splice(
@@ -90,7 +93,10 @@ def names(graph: GraphProto) -> list[str]:
 
 
 def branches() -> onnx.ModelProto:
-    """Both branches read h, which is read nowhere else, and w, one of them a weight of its own too."""
+    """Return a model with an If whose branches read the outer values h and w.
+
+    Only the branches read h. One branch also has a weight of its own.
+    """
     then = branch(*layer("h", "w", "t"), output="t")
     other = branch(*layer("h", "v", "o"), node("Add", ["o", "h"], ["p"]), output="p", weights=[weight("v", 8, 8)])
     nodes = [*layer("x", "w", "h"), node("If", ["yes"], ["y"], then_branch=then, else_branch=other)]
@@ -150,7 +156,7 @@ def test_scan_bodies_are_rewritten() -> None:
 
 
 def nested() -> onnx.ModelProto:
-    """A Loop whose body chooses a branch by its iteration; both branches call their value t."""
+    """Return a model with a Loop whose body contains an If on the iteration. Both branches call their result t."""
     then = branch(*layer("n", "w", "t"), output="t")
     other = branch(node("Neg", ["n"], ["m"]), node("Neg", ["m"], ["t"]), output="t")
     inner = node("If", ["first"], ["next"], then_branch=then, else_branch=other)
@@ -260,7 +266,7 @@ def test_new_names_are_not_those_of_unused_inputs_and_weights() -> None:
 
 
 def random_layers(rng: np.random.Generator, x: str, around: Sequence[str], prefix: str) -> tuple[list[NodeProto], str]:
-    """Nodes that compute a matrix of 4 by 8 from `x`, weights and the values around."""
+    """Return random nodes that compute a 4 x 8 matrix from `x`, weights and the values `around`, and the matrix's name."""
     nodes: list[NodeProto] = []
     for position in range(int(rng.integers(1, 5))):
         y = f"{prefix}{position}"
@@ -282,7 +288,7 @@ def random_layers(rng: np.random.Generator, x: str, around: Sequence[str], prefi
 def random_body(
     rng: np.random.Generator, x: str, around: Sequence[str], prefix: str, depth: int
 ) -> tuple[list[NodeProto], str]:
-    """Layers, a node of control flow over more of them, and layers."""
+    """Return random layers, a control-flow node with a random body, and further random layers, with the result's name."""
     nodes, h = random_layers(rng, x, around, f"{prefix}a")
     if depth:
         y, known = f"{prefix}y", [*around, h]

@@ -1,4 +1,4 @@
-"""The time cache as a user sees it: `superopt cache`, entries of earlier versions, and caches that are replaced or not used."""
+"""The time cache for users: `superopt cache`, entries of earlier versions, and caches that are replaced or not used."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_a_machine_is_busy_if_more_threads_run_than_it_has(
 def test_a_machine_is_busy_if_threads_wait_for_a_processor(
     waiting: str, expected: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The text is that of Linux. The load average is not used if the text can be read."""
+    """The text has the format of /proc/pressure/cpu in Linux. The load average is used only if this text cannot be read."""
     monkeypatch.setattr("os.getloadavg", lambda: (0.0 if expected else 1000.0, 0.0, 0.0))
     monkeypatch.delenv("SUPEROPT_IGNORE_LOAD")
     pressure = tmp_path / "cpu"

@@ -1,4 +1,4 @@
-"""Certificates: what is rewritten is verified, by means of its own; what is wrong, or was changed afterwards, is refused."""
+"""Certificates: `verify` accepts certificates of correct rewrites, and refuses wrong or edited certificates."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def prepared(rules: list[Rule]) -> RuleSet:
 
 @pytest.fixture(scope="module")
 def strict(rules: list[Rule]) -> RuleSet:
-    """The rules that hold on infinities and NaN, on which `verify` runs both models."""
+    """Return the rules that hold on infinities and NaN, because `verify` runs both models on such values."""
     return RuleSet([rule for rule in rules if not rule.flags & UNUSUAL])
 
 
@@ -82,13 +82,13 @@ def estimate(state: State) -> float:
 
 
 def refused(certified: Certified, record: Any) -> str:
-    """Why another certificate of the same models is refused."""
+    """Return the reason why `verify` refuses another certificate of the same models."""
     with pytest.raises(CertificateError) as error:
         certified.verified(record)
     return str(error.value)
 
 
-# ---------------------------------------------------------------- what holds
+# ---------------------------------------------------------------- accepted certificates
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -173,7 +173,7 @@ def test_the_command_says_what_was_shown(capsys: pytest.CaptureFixture[str], bra
 
 @pytest.mark.parametrize("folder", WRONG_RESULTS, ids=lambda folder: str(folder.name))
 def test_wrong_results_are_refused(folder: Path) -> None:
-    """Results that an earlier version found, and confirmed: running both models, by itself, tells them apart."""
+    """The results are wrong, but an earlier version accepted them. A run of both models shows the difference."""
     record = json.loads((folder / "certificate.json").read_text(encoding="utf-8"))
     original, optimized = ModelSource.read(folder / "in.onnx"), ModelSource.read(folder / "out.onnx")
     assert (original.digest(), optimized.digest()) == (record["original"], record["optimized"])
@@ -205,11 +205,11 @@ def test_the_wrong_results_are_there() -> None:
     assert len(WRONG_RESULTS) == 15
 
 
-# ---------------------------------------------------------------- what is refused
+# ---------------------------------------------------------------- refused certificates
 
 
 def redone(certified: Certified, folder: Path, change: Callable[[onnx.ModelProto], None]) -> Callable[[], object]:
-    """What verifies the optimized model after a change, with a certificate that has its digest."""
+    """Change the optimized model, and return a function that verifies it with a certificate that has its digest."""
     proto = onnx.load(certified.optimized)
     change(proto)
     path = folder / "changed.onnx"
@@ -255,7 +255,7 @@ def test_a_node_outside_the_segments_is_the_original(rules: list[Rule], strict: 
 
 
 def controlled(first: NodeProto, second: NodeProto, *weights: TensorProto) -> ModelSource:
-    """An If of two outputs, whose first branch computes `p` by one node and `q` by the other."""
+    """Return a model with an If of two outputs, which the first branch computes by the two given nodes."""
 
     def branch(name: str, nodes: Sequence[NodeProto], arrays: Sequence[TensorProto] = ()) -> GraphProto:
         outputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [4]) for one in nodes for n in one.output]
@@ -328,7 +328,11 @@ def test_functions_and_the_opset_are_those_of_the_original() -> None:
 
 
 def looped(*, stored: bool) -> onnx.ModelProto:
-    """A loop whose body adds two products with weights of its own, and a node with a written domain that stays."""
+    """Return a Loop whose body adds two products with the body's own weights, and a node with an explicit domain after the
+    Loop.
+
+    With `stored`, the weights are initializers. Otherwise, they are Constant nodes.
+    """
     weights = [weight(name, 8, 8) for name in "wv"]
     nodes = [helper.make_node("MatMul", ["s", name], [f"{name}s"]) for name in "wv"]
     nodes += [helper.make_node("Add", ["ws", "vs"], ["a"]), helper.make_node("Tanh", ["a"], ["r"])]
@@ -404,7 +408,7 @@ def test_steps_lead_where_the_certificate_says(branches: Certified) -> None:
 
 
 def test_terms_are_those_of_the_models(branches: Certified) -> None:
-    """A certificate whose steps hold, but are of other terms than the model's."""
+    """The steps of the certificate are valid, but their initial terms are not the terms of the model."""
     record = branches.record
     for rewrite in record["passes"][0]["rewrites"]:
         rewrite["nodes"].append(["scale", [rewrite["before"][0]], {"factor": 2}])
@@ -607,7 +611,10 @@ def test_external_weights_are_verified(rules: list[Rule], strict: RuleSet, tmp_p
 def test_a_model_at_which_the_runtime_dies_for_an_empty_batch_is_verified(
     outputs: list[str], rules: list[Rule], strict: RuleSet, tmp_path: Path
 ) -> None:
-    """ONNX Runtime 1.32 dies if a bidirectional GRU has an empty batch. An output that is left out may be listed."""
+    """ONNX Runtime 1.32 dies if a bidirectional GRU has an empty batch.
+
+    The node may list an unused output with an empty name.
+    """
     nodes = [
         helper.make_node("GRU", ["x", "w", "r"], outputs, hidden_size=8, direction="bidirectional"),
         helper.make_node("MatMul", ["x", "p"], ["xp"]),
@@ -622,7 +629,10 @@ def test_a_model_at_which_the_runtime_dies_for_an_empty_batch_is_verified(
 
 
 def test_a_comparison_of_a_sum_that_cancels_may_have_either_result(rules: list[Rule], strict: RuleSet, tmp_path: Path) -> None:
-    """The spectrum of a signal that is reflected at its start: the imaginary parts of the first frame are 0, up to rounding."""
+    """The model computes the spectrum of a signal that is reflected at its start.
+
+    The imaginary parts of the first frame are 0 up to rounding, so their comparison with 0 may have either result.
+    """
     angles = 2 * np.pi * np.outer(np.arange(17), np.arange(32)) / 32
     sines = (-np.sin(angles) * (0.5 - 0.5 * np.cos(2 * np.pi * np.arange(32) / 32)))[:, None].astype(np.float32)
     stored = {"k": sines, "zero": np.float32(0), "two": np.float32(2), "pads": np.array([0, 0, 16, 0, 0, 16])}

@@ -1,4 +1,4 @@
-"""The numerical check: its float64 reference against ONNX Runtime, what it accepts, and what it refuses."""
+"""The numerical check: its float64 reference compared with ONNX Runtime, and the results that it accepts and refuses."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def windows(draw: st.DrawFn) -> dict[str, Any]:
         attributes["dilations"] = draw(st.tuples(st.integers(1, 2), st.integers(1, 2)))
     else:
         attributes["auto_pad"] = mode
-        attributes["strides"] = tuple(map(min, attributes["strides"], kernel))  # ONNX Runtime refuses the others
+        attributes["strides"] = tuple(map(min, attributes["strides"], kernel))  # ONNX Runtime refuses larger strides
     return attributes
 
 
@@ -248,7 +248,10 @@ def test_an_error_of_ten_units_in_the_last_place_is_accepted_and_of_forty_refuse
 
 
 def cancelled(seed: int, parts: int, scale: float = 1.0) -> ModelProto:
-    """Sums of 512 terms that are zero but for rounding, summed up in so many parts: they hardly move with the two inputs."""
+    """Return sums of 512 terms that cancel up to rounding, each computed from `parts` partial sums.
+
+    The sums hardly depend on the two inputs.
+    """
     rng = np.random.default_rng(seed)
     u, w = rng.standard_normal((2, 512)), rng.standard_normal((512, 1))
     w -= np.linalg.pinv(u) @ (u @ w)
@@ -262,7 +265,7 @@ def cancelled(seed: int, parts: int, scale: float = 1.0) -> ModelProto:
 
 
 def test_sums_that_vanish_but_for_rounding_pass_in_another_order() -> None:
-    """Chance may let the original be nearly exact; inputs beside show how far its result moves."""
+    """The original may be nearly exact by chance. Inputs close by show how much rounding changes its result."""
     accepted = 0
     for seed in range(20):
         whole, halves = cancelled(seed, 1), cancelled(seed, 4)
@@ -272,7 +275,7 @@ def test_sums_that_vanish_but_for_rounding_pass_in_another_order() -> None:
 
 
 def test_sizes_are_not_rounded_with_the_values() -> None:
-    """A scale of 2 that is rounded at random gives a shorter output half of the time."""
+    """A scale slightly below 2 gives a smaller output, so the check must not round the scale at random."""
 
     def doubled(factor: float) -> ModelProto:
         nodes = [
@@ -434,7 +437,11 @@ def test_an_original_whose_outputs_are_large_runs_on_few_inputs(monkeypatch: pyt
 
 
 def body(*nodes: onnx.NodeProto, inputs: Sequence[str], outputs: Sequence[str], shape: Sequence[int]) -> onnx.GraphProto:
-    """The body of a Loop: an iteration, a condition, and what is carried; a condition, what is carried, and what is kept."""
+    """Return the body of a Loop.
+
+    The body reads the iteration, the condition and the carried values. It returns the condition, the carried values and the
+    scan outputs.
+    """
     info = helper.make_tensor_value_info
     given = [info("i", TensorProto.INT64, []), info("going", TensorProto.BOOL, [])]
     given += [info(name, TensorProto.FLOAT, shape) for name in inputs]
@@ -464,7 +471,7 @@ def test_reference_loops_as_onnx_runtime_does(given: str) -> None:
 def node_case(
     op: str, shape: tuple[int, ...], *weights: Array | None, opset: int = 17, outputs: int = 1, **attributes: Any
 ) -> tuple[onnx.ModelProto, dict[str, Array]]:
-    """A model of one node that reads the input `x` and the weights, and random values of the input."""
+    """Return a model of one node that reads the input `x` and the weights, and random values of the input."""
     named = {f"w{n}": w for n, w in enumerate(weights) if w is not None}
     names = [f"y{n}" for n in range(outputs)]
     read = ["x", *(f"w{n}" if w is not None else "" for n, w in enumerate(weights))]
@@ -550,7 +557,10 @@ def test_integer_outputs_must_be_the_same() -> None:
 
 
 def test_what_elements_that_are_off_may_be_is_no_allowance_for_floats() -> None:
-    """A float output that is as far off as it may be on one input alone is too far off on all together, beside a label too."""
+    """A float output whose difference is allowed on one input alone is refused if it differs as much on all inputs.
+
+    An integer output of the same model (a label) does not change this.
+    """
     w = weight(4, 64)
 
     def labelled(scale: float) -> ModelProto:
@@ -583,7 +593,7 @@ def test_a_provider_is_never_replaced_silently() -> None:
 
 
 def test_identical_bits_are_required_without_graph_optimizations_too() -> None:
-    """ONNX Runtime fuses the nodes of a Gelu: only without its optimizations are the bits those of the nodes."""
+    """ONNX Runtime fuses these nodes to a Gelu. Without graph optimizations, the nodes and the Gelu give different bits."""
     nodes = [
         helper.make_node("Div", ["x", "root"], ["d"]),
         helper.make_node("Erf", ["d"], ["e"]),
@@ -625,7 +635,7 @@ while True:
 
 @pytest.fixture
 def dying(tmp_path: Path) -> Iterator[None]:
-    """Child processes die when they run a model on an empty input."""
+    """Let child processes die when they run a model on an empty input."""
     (program := tmp_path / "dying.py").write_text(DYING)
     with reuse_child(program):
         yield

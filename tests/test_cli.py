@@ -47,7 +47,7 @@ def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """A model with nothing to gain."""
+    """Return the path of a model with nothing to gain."""
     path = tmp_path / "in.onnx"
     nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Relu", ["h"], ["y"])]
     onnx.save(model(nodes, {"x": [2, 4]}, {"y": [2, 4]}, [weight("w", 4, 4)]), path)
@@ -62,7 +62,7 @@ def target(tmp_path: Path) -> Path:
 
 
 def command(*arguments: str | Path, setup: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
-    """`superopt` with these arguments in a process of its own, after `setup`."""
+    """Run `superopt` with these arguments in its own process, after the Python code `setup`."""
     script = f"{setup}\nimport sys\nfrom superopt.cli.main import main\nsys.exit(main())"
     return subprocess.run(
         [sys.executable, "-c", script, *map(str, arguments)],
@@ -75,7 +75,7 @@ def command(*arguments: str | Path, setup: str = "", **environment: str) -> subp
 
 
 def fails(capsys: pytest.CaptureFixture[str], error: type[errors.SuperoptError], *arguments: str | Path) -> str:
-    """The one line that the command prints when it ends with the error's code."""
+    """Require that the command fails with the error's exit code, and return the one line that it prints."""
     assert cli.main([str(a) for a in arguments]) == error.exit_code
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("superopt: ")]
     assert len(lines) == 1
@@ -622,7 +622,7 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
 
 
 def test_a_signal_inside_a_callback_of_a_weak_reference_ends_the_imports() -> None:
-    """Python ignores exceptions in such a callback, and its import system has callbacks of this kind."""
+    """Python ignores exceptions in such a callback, and Python's import system has such callbacks."""
     script = """
 import os, signal, sys, time, weakref
 from importlib.abc import MetaPathFinder

@@ -1,4 +1,4 @@
-"""`superopt compare`: what it says of two models, and which pairs of models it refuses."""
+"""`superopt compare`: its output for two models, and the pairs of models that it refuses."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tests.models import model, weight
 
 
 def layers(count: int, name: str = "y", rows: int | str = 64) -> onnx.ModelProto:
-    """A model of `count` products with the same weight, with one output."""
+    """Return a chain of `count` products with the same weight and with one output."""
     values = ["x", *(f"v{n}" for n in range(1, count)), name]
     nodes = [helper.make_node("MatMul", [a, "w"], [b]) for a, b in itertools.pairwise(values)]
     return model(nodes, {"x": [rows, 256]}, {name: [rows, 256]}, [weight("w", 256, 256)])
 
 
 def scaled(factor: float, to: int = TensorProto.FLOAT) -> onnx.ModelProto:
-    """The model `x * factor`, with an output of the type `to`."""
+    """Return the model `x * factor`, with an output of the type `to`."""
     number = helper.make_tensor("c", TensorProto.FLOAT, [], [factor])
     nodes = [helper.make_node("Mul", ["x", "c"], ["m"]), helper.make_node("Cast", ["m"], ["y"], to=to)]
     graph = helper.make_graph(

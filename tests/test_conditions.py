@@ -1,4 +1,4 @@
-"""Conditions: 0 and 1 in the algebra, booleans in ONNX; masks of models, what is made of them, and minus infinity in them."""
+"""Conditions, which are 0 or 1 in the algebra and booleans in ONNX: masks of models, and minus infinity in masks."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def islands(proto: onnx.ModelProto) -> list[Island]:
 
 
 def respliced(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with every island computed anew by its own terms; both give the same values, bit for bit."""
+    """Return the model with every island replaced by its own terms, and require that both models give the same bits."""
     before = ir.from_proto(proto)
     after = splice(before, [Replacement(i.outputs, i.dtype, i.conditions) for i in islands(proto)])
     require_valid(after, before)

@@ -1,4 +1,4 @@
-"""Operators of ONNX Runtime's own in models: what they lift to against what they compute, and such models optimized."""
+"""Contrib operators of ONNX Runtime in models: their terms compared with ONNX Runtime, and the optimization of such models."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 
 MICROSOFT = "com.microsoft"
 WRITTEN = ("FastGelu", "MultiHeadAttention", "RotaryEmbedding")
-"""What is lifted to an operator of its own, and so written again."""
+"""The operators that lift to an operator of their own, so that they lower to themselves."""
 STANDARD = ("SimplifiedLayerNormalization", "LayerNormalization")
 OPSETS = [13, 17, 20]
 Draw = Callable[[np.random.Generator], "Case"]
@@ -36,7 +36,7 @@ Draw = Callable[[np.random.Generator], "Case"]
 
 @dataclass
 class Case:
-    """A node: its operator, operands (None is left out), which of them are constant, the names of its outputs."""
+    """A node: its operator, operands (None is an omitted operand), constant operands and output names."""
 
     op_type: str
     operands: list[Array | None]
@@ -53,7 +53,7 @@ class Case:
         return {f"v{position}": a for position, a in enumerate(self.operands) if a is not None}
 
     def model(self, opset: int) -> onnx.ModelProto:
-        """The node as a model of its own."""
+        """Return a model that consists of the node."""
         names = [f"v{position}" if a is not None else "" for position, a in enumerate(self.operands)]
         fixed = {f"v{position}" for position in self.constants}
         inputs = {name: a for name, a in self.given.items() if name not in fixed}
@@ -110,7 +110,7 @@ def quick_gelu(rng: np.random.Generator) -> Case:
 
 
 def skipped(op_type: str, rows: int) -> Draw:
-    """A normalization of a sum, with so many rows that it asks for and a bias."""
+    """Return a function that draws a skip normalization with `rows` weight vectors and sometimes a bias."""
 
     def draw(rng: np.random.Generator) -> Case:
         b, s, h = (int(n) for n in rng.integers(1, 6, 3))
@@ -230,7 +230,7 @@ WIDTH, LENGTH, HEADS, ROWS = 16, 6, 2, 64
 
 
 class Network:
-    """A small model under construction, its weights random."""
+    """A builder of a small model with random weights."""
 
     def __init__(self) -> None:
         self.rng = np.random.default_rng(1)
@@ -244,7 +244,7 @@ class Network:
         return self.stored(floats(self.rng, WIDTH))
 
     def node(self, op_type: str, *inputs: str, outputs: int = 1, **attributes: Any) -> str:
-        """The name of the node's first output; those after it have a number behind it."""
+        """Add a node, and return the name of its first output. Of the further outputs, only the last has a name."""
         first = f"{op_type}.{len(self.nodes)}"
         names = [first, *(f"{first}.{n}" if n == outputs - 1 else "" for n in range(1, outputs))]
         domain = MICROSOFT if op_type in CASES and op_type not in STANDARD else ""
@@ -266,7 +266,7 @@ class Network:
 
 
 def with_operator(op_type: str, path: Path, opset: int, sizes: tuple[int | str, ...] = (2, LENGTH)) -> Path:
-    """The operator between products with weights; what has a second result gives the model one."""
+    """Save a model with the operator between products with weights. A second result of the operator is also an output."""
     net = Network()
     x, results = net.dense("x"), list[str]()
     match op_type:

@@ -1,4 +1,4 @@
-"""The commands of the contributor's guide: each is run, or is a script that runs the tests."""
+"""The commands of the contributor's guide: each command is run here, or is a script that runs the tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Corrections: parts of programs by their own operators, and mutants that are wrong somewhere made right everywhere."""
+"""Corrections: they compute parts of a program by the program's own operators, and make wrong mutants right everywhere."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def term(text: str, **operands: Term) -> Term:
 
 
 def along(shape: Sequence[int], **runs: tuple[int, ...]) -> Box:
-    """The box of this shape with some runs given, by axis: a2=(0, 1) is the first position of axis 2."""
+    """Return the box of this shape with the given runs along some axes: a2=(0, 1) is the first position of axis 2."""
     box = full_box(shape)
     for name, run in runs.items():
         box = box.along(int(name[1:]), Run(*run))
@@ -45,7 +45,7 @@ def same(one: Term, other: Term) -> bool:
 
 
 def in_floats(one: Term, other: Term) -> bool:
-    """Whether both are equal on real inputs, up to rounding."""
+    """Return whether both terms are equal on real inputs, up to rounding."""
     rng = np.random.default_rng(1)
     arrays = {v.name: rng.standard_normal(v.sizes) for v in variables(one, other)}
     left, right = evaluate_terms((one, other), arrays, lambda _: None, Floats())
@@ -117,7 +117,7 @@ def test_what_is_no_polynomial_is_cut() -> None:
 
 
 def numbered(sizes: Sequence[int], labelled: Sequence[tuple[Box, int]]) -> tuple[Term, np.ndarray]:
-    """What is put together of boxes of constants, and what it should hold."""
+    """Assemble boxes of constants, and return the term and the expected values."""
     expected = np.zeros(sizes)
     for box, label in labelled:
         expected[box.grid()] = label
@@ -181,7 +181,10 @@ def test_boxes_that_fill_the_tensor_have_no_cover() -> None:
 
 
 def stacked(axis: int) -> Term:
-    """The convolution of the images side by side along height (2) or width (3), so that windows reach into neighbours."""
+    """Return the convolution of the images side by side along height (2) or width (3).
+
+    Windows at the borders of an image reach into the next image.
+    """
     n, c, h, w = X.sizes
     if axis == 2:
         before = apply("reshape", apply("transpose", X, perm=(-3, -4, -2, -1)), shape=(1, c, n * h, w))
@@ -193,7 +196,7 @@ def stacked(axis: int) -> Term:
 
 
 def found(program: Term, mutant: Term) -> list[Corrected]:
-    """The corrections, each of which is what it is said to be."""
+    """Return the corrections of the mutant, after checks of each correction."""
     every = list(corrections(program, mutant, judge(program, mutant)))
     costs = [estimate_correction_operations(c.term) for c in every]
     assert costs == sorted(costs)

@@ -1,4 +1,4 @@
-"""Coverage and hints: what the report says about a model for which nothing faster was found."""
+"""Coverage and hints: the report's statements about a model for which no faster model was found."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def model(nodes: list[NodeProto], inputs: Mapping[str, list[Any]], weights: Mapp
 
 
 def mixed() -> ModelProto:
-    """A model with an operator for each reason why a node is outside of the islands."""
+    """Return a model with one operator for each reason why a node is outside of the islands."""
     branches = {
         f"{name}_branch": helper.make_graph([node(op, ["x"], [op])], "body", [], [info(op, FLOAT, None)])
         for name, op in (("then", "Relu"), ("else", "Neg"))

@@ -15,7 +15,7 @@ node = helper.make_node
 
 
 def decoder(*, grouped: bool = False) -> onnx.ModelProto:
-    """An attention over cached keys: a cache of `past` keys, `tokens` new ones, and a mask over both."""
+    """Return a model of attention over a cache of `past` keys and `tokens` new keys, with a mask over both."""
     info = helper.make_tensor_value_info
     total = "past + tokens"
     if grouped:

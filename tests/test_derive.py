@@ -1,4 +1,4 @@
-"""Derivations: what follows from which rules, by which steps, and what does not; other people's rule sets."""
+"""Derivations: the rules that follow from given rules, their steps, rules that do not follow, and rule sets of other tools."""
 
 from __future__ import annotations
 

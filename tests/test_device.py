@@ -1,4 +1,4 @@
-"""Devices: which providers a session is offered, which of them compares values, and that none is replaced by another."""
+"""Devices: the providers of a session, the provider that compares values, and errors in place of silent fallbacks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def model(factor: float = 1.0) -> onnx.ModelProto:
 
 
 def installed(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
-    """ONNX Runtime says that it has these providers."""
+    """Let ONNX Runtime report these providers."""
     runtime = SimpleNamespace(get_available_providers=lambda: list(names), __version__="1.0")
     monkeypatch.setattr(devices, "runtime", lambda: runtime)
 
@@ -46,7 +46,7 @@ def used(found: Sequence[Any]) -> list[str]:
 
 
 def options(found: Sequence[Any]) -> dict[str, str]:
-    """What the CUDA provider is told."""
+    """Return the options of the CUDA provider."""
     return next(dict(entry[1]) for entry in found if not isinstance(entry, str))
 
 
@@ -109,7 +109,7 @@ def test_the_graph_that_tensorrt_is_given_can_be_written(tmp_path: Path) -> None
 
 
 def test_both_are_run_where_they_will_run_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As it rounds: where another provider gives the exact values."""
+    """If another provider computes the exact values, both models also run on their own provider, with its rounding."""
     made: list[bool] = []
 
     def session(model: onnx.ModelProto, device: Device, *, optimize: bool, exact: bool, pooled: bool) -> Session:

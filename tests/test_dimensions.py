@@ -1,4 +1,4 @@
-"""Models whose inputs have open dimensions: rules are applied where they hold at every size, and the dimensions stay open."""
+"""Models whose inputs have dynamic dimensions: rules apply only if they hold at every size, and the dimensions stay dynamic."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def model(
     outputs: tuple[str, ...] = ("y",),
     opset: int = 17,
 ) -> onnx.ModelProto:
-    """A model of one input x, with outputs of unknown shape."""
+    """Return a model of one input x, with outputs of unknown shape."""
     graph = helper.make_graph(
         nodes,
         "graph",
@@ -69,7 +69,10 @@ def model(
 
 
 def attention(width: int = 64, heads: int = 4) -> onnx.ModelProto:
-    """Attention of a batch over a sequence, both open, shapes computed as exporters write them; one weight is in two parts."""
+    """Return attention over a dynamic batch and sequence, with shapes computed as exporters write them.
+
+    The query weight is split into two parts, whose products are added.
+    """
     node = helper.make_node
     nodes = [
         node("MatMul", ["x", "wq"], ["q0"]),
@@ -107,7 +110,7 @@ def attention(width: int = 64, heads: int = 4) -> onnx.ModelProto:
 
 
 def lifted(proto: onnx.ModelProto) -> dict[str, Term]:
-    """The terms of all outputs of islands."""
+    """Return the terms of all outputs of islands."""
     return {name: term for island in Chart(ir.from_proto(proto)).islands() for name, term in island.outputs.items()}
 
 
@@ -245,7 +248,7 @@ def test_extents_that_are_equal_at_every_size_are_one_expression() -> None:
 
 @pytest.mark.parametrize(("position", "start"), [(0, 0), (-1, N - 1)])
 def test_a_gather_of_one_position_of_a_dynamic_axis_is_a_slice(position: int, start: Extent) -> None:
-    """A Gather without an attribute picks along the first axis."""
+    """The default axis of a Gather is the first axis."""
     proto = model([helper.make_node("Gather", ["x", "position"], ["y"])], ["n", 8], [whole("position", position)])
     assert lifted(proto) == {"y": apply("slice", variable("x", (N, 8)), axis=-2, start=start, stop=start + 1)}
 
@@ -333,7 +336,7 @@ def test_the_names_of_dimensions_are_no_names_of_rules() -> None:
     assert dimension("x") != size(Dim("x", 0))
 
 
-# ---------------------------------------------------------------- the whole way
+# ---------------------------------------------------------------- whole runs
 
 
 def test_an_optimized_model_is_right_at_other_sizes_and_its_dimensions_are_open(tmp_path: Path) -> None:
@@ -353,7 +356,7 @@ def test_an_optimized_model_is_right_at_other_sizes_and_its_dimensions_are_open(
 
 
 def test_what_was_found_at_the_same_sizes_is_not_searched_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The ranges of the weights are part of the key, as they decide which rewrites are admitted: so this is one model."""
+    """All runs use one model, because the key contains the ranges of the weights, which decide which rewrites are allowed."""
     searched: list[State] = []
 
     @functools.wraps(search_island)

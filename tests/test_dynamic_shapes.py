@@ -1,8 +1,9 @@
-"""Rewrites of models with dynamic shapes: right at every size, and still made where the fact behind them can be proved.
+"""Rewrites of models with dynamic shapes are right at every size, and are still made if their conditions can be proved.
 
-Each fault is a model in which a fact about sizes holds at many sizes but not at all. Its sibling computes the same, and there
-the fact holds by construction. Both are rewritten as if every rewrite paid. The fault has to keep the operator that reads the
-size, the sibling has to lose it, and both have to lose the product that can be shared.
+Each fault is a model with a fact about sizes that holds at many sizes, but not at all sizes. Each fault has a sibling, a
+model of the same computation in which the fact holds at all sizes. The tests rewrite both models without measured times. The
+fault must keep the operator that reads the size, and the sibling must lose this operator. Both models must lose the product
+that can be shared.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def integers(name: str, *numbers: int) -> TensorProto:
 
 
 NUMBERS = [integers(f"i{n}", n) for n in (0, 1, 2, 3, 4, 5, 7, 8, 16384)]
-"""Constants of one element, by what they are."""
+"""Constants of one element, named by their values."""
 CONSTANTS = [
     *NUMBERS,
     integers("end", 2**63 - 1),
@@ -61,23 +62,23 @@ CONSTANTS = [
 
 
 def length(source: str, name: str = "n", axis: int = 0) -> list[NodeProto]:
-    """Nodes that give a size of a value."""
+    """Return nodes that compute the size of an axis."""
     return [node("Shape", [source], [f"{name}.all"]), node("Gather", [f"{name}.all", f"i{axis}"], [name], axis=0)]
 
 
 def branches(source: str) -> list[NodeProto]:
-    """Two products of one value, added: one product with the sum of the weights."""
+    """Return nodes that add two products of one value. One product with the sum of the weights gives the same result."""
     nodes = [node("MatMul", [source, "left"], ["one"]), node("MatMul", [source, "right"], ["other"])]
     return [*nodes, node("Add", ["one", "other"], ["total"]), node("Relu", ["total"], ["y"])]
 
 
 def doubled() -> list[NodeProto]:
-    """The rows `x` twice, as `r`: an even number of them."""
+    """Return nodes that concatenate the rows `x` with themselves to `r`, which has an even number of rows."""
     return [node("Concat", ["x", "x"], ["r"], axis=0), *length("r")]
 
 
 def rows() -> list[NodeProto]:
-    """The rows `x` as `r`."""
+    """Return nodes that copy the rows `x` to `r`."""
     return [node("Identity", ["x"], ["r"]), *length("r")]
 
 
@@ -86,19 +87,22 @@ def padded(amount: str) -> list[NodeProto]:
 
 
 def even(start: Callable[[], list[NodeProto]]) -> list[NodeProto]:
-    """Rows padded to an even number."""
+    """Return nodes that pad the rows to an even number."""
     return [*start(), node("Mod", ["n", "i2"], ["more"]), *padded("more")]
 
 
 def multiple(start: Callable[[], list[NodeProto]]) -> list[NodeProto]:
-    """Rows padded to a multiple of 8 (of 2, where there are twice as many)."""
+    """Return nodes that pad the rows to a multiple of 8, or of 2 if `start` is `doubled`."""
     k = "i2" if start is doubled else "i8"
     nodes = [node("Mod", ["n", k], ["rest"]), node("Sub", [k, "rest"], ["less"]), node("Mod", ["less", k], ["more"])]
     return [*start(), *nodes, *padded("more")]
 
 
 def parity(shift: str) -> list[NodeProto]:
-    """Twice the rows, times the float that their number plus `shift` is modulo 2; all numbers plus 1 are odd."""
+    """Return nodes that multiply n rows by the float (n + shift) % 2.
+
+    With the shift 1, n is even, so that the factor is always 1.
+    """
     start = doubled() if shift == "i1" else rows()
     nodes = [node("Add", ["n", shift], ["m"]), node("Mod", ["m", "i2"], ["rest"])]
     nodes += [node("Cast", ["rest"], ["factor"], to=TensorProto.FLOAT), node("Mul", ["r", "factor"], ["z"])]
@@ -106,30 +110,30 @@ def parity(shift: str) -> list[NodeProto]:
 
 
 def chosen(above: str) -> list[NodeProto]:
-    """The rows where their number plus 5 is above a number, their opposites elsewhere."""
+    """Return nodes that keep the n rows if n + 5 is greater than `above`, and negate the rows otherwise."""
     nodes = [node("Add", ["n", "i5"], ["m"]), node("Greater", ["m", above], ["long"]), node("Neg", ["r"], ["negative"])]
     return [*rows(), *nodes, node("Where", ["long", "r", "negative"], ["z"]), *branches("z")]
 
 
 def cut(nodes: Sequence[NodeProto], stop: str) -> list[NodeProto]:
-    """The rows up to a bound."""
+    """Return nodes that keep the rows up to a bound."""
     return [*rows(), *nodes, node("Slice", ["r", "first", stop, "first"], ["z"]), *branches("z")]
 
 
 def smaller(other: str, plus: str) -> list[NodeProto]:
-    """The first min(n, other + plus) rows."""
+    """Return nodes that keep the first min(n, other + plus) rows."""
     return cut([node("Add", [other, plus], ["m"]), node("Min", ["n", "m"], ["stop"])], "stop")
 
 
 def turned() -> list[NodeProto]:
-    """The transpose of a square of rows, reshaped to the shape of the square."""
+    """Return nodes that exchange the first two axes, and reshape the result to the original shape."""
     nodes = [node("Transpose", ["x"], ["t"], perm=[1, 0, 2]), node("Shape", ["x"], ["shape"])]
     return [*nodes, node("Reshape", ["t", "shape"], ["z"]), *branches("z")]
 
 
 @dataclass(frozen=True)
 class Case:
-    """A model: its nodes, the shape of its input, and an operator that stays or goes."""
+    """A model: its nodes, the shape of its input, and an operator that the rewritten model must keep or lose."""
 
     name: str
     nodes: list[NodeProto]
@@ -158,7 +162,7 @@ class Case:
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
     def feeds(self) -> list[dict[str, np.ndarray]]:
-        """Inputs at equal and at unequal sizes."""
+        """Return inputs at equal and at unequal sizes."""
         found: dict[tuple[int, ...], None] = {}
         for turn, n in enumerate(SIZES):
             for other in (n, SIZES[(2 * turn + 1) % len(SIZES)]):
@@ -174,13 +178,13 @@ class Case:
 
 
 def images(first: NodeProto, *more: NodeProto) -> list[NodeProto]:
-    """A windowed operator over an image, then two branches of 1 x 1 convolutions."""
+    """Return a windowed operator over an image, and the sum of two 1 x 1 convolutions of its result."""
     convolutions = [node("Conv", ["z", "left"], ["one"]), node("Conv", ["z", "right"], ["other"])]
     return [*more, first, *convolutions, node("Add", ["one", "other"], ["total"]), node("Relu", ["total"], ["y"])]
 
 
 def same_pads(source: str) -> list[NodeProto]:
-    """Two convolutions of one image, padded as its size asks for; added, they are one."""
+    """Return the sum of two convolutions of one image with auto_pad=SAME_UPPER, which one convolution can compute."""
     start = [node("Concat", ["x", "x"], ["once"], axis=2), node("Concat", ["once", "once"], ["twice"], axis=3)]
     how: dict[str, Any] = {"auto_pad": "SAME_UPPER", "kernel_shape": [3, 3], "strides": [2, 2]}
     nodes = [node("Conv", [source, "k"], ["one"], **how), node("Conv", [source, "l"], ["other"], **how)]
@@ -236,7 +240,7 @@ SIBLINGS = [
 
 
 def rewritten(proto: ModelProto, how: Callable[[Rewriter], Callable[..., object]]) -> ModelProto:
-    """The model as `optimize` prepares it, rewritten; it has to be valid."""
+    """Return the model after the preparation of `optimize` and the given rewrite, and check that it is valid."""
     rewriter, model = Rewriter(*stored()), as_model(proto)
     found = how(rewriter)(rewriter.charts.begun(model))
     require_valid(found, model)  # type: ignore[arg-type]
@@ -279,7 +283,7 @@ def test_what_holds_at_all_sizes_is_used(case: Case) -> None:
 
 
 def test_names_that_say_nothing_are_not_written() -> None:
-    """ONNX Runtime reuses memory between values whose dimensions have equal names, "?" among them."""
+    """ONNX Runtime reuses memory between values whose dimensions have equal names, even if the name is "?"."""
     (case,) = (one for one in FAULTS if one.name == "unnamed")
     result = rewritten(case.model(), lambda r: r.cheapest)
     before, after = (one.graph.input[0].type.tensor_type.shape.dim for one in (case.model(), result))

@@ -1,4 +1,4 @@
-"""Settings of sessions in a model's metadata: what ONNX Runtime honours of them, and what else stands there."""
+"""Session settings in a model's metadata: the settings that ONNX Runtime applies, and other metadata."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ print(found.intra_op_num_threads, int(found.graph_optimization_level))
 
 
 def honoured(path: Path, *, loading: bool) -> list[int]:
-    """The threads and the level of a session of the file, in a process where ONNX Runtime is to read them there or is not."""
+    """Return the number of threads and the optimization level of a session of the file.
+
+    With `loading`, ONNX Runtime reads the settings from the file.
+    """
     variables = {**os.environ, LOAD_CONFIG: "1" if loading else "0"}
     command = [sys.executable, "-c", ASKED, str(path)]
     finished = subprocess.run(command, env=variables, capture_output=True, text=True, check=True)

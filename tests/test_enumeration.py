@@ -1,4 +1,4 @@
-"""Enumeration: batches against single terms, columns against brute force, and what is left out of the candidates."""
+"""Enumeration: batches compared with single terms, columns compared with brute force, and terms that are left out."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def enumerations() -> dict[str, Enumeration]:
 
 
 def values(universe: Universe, drawn: Environment, *terms: Term) -> list[np.ndarray[Any, Any]]:
-    """What tells the terms apart in an environment, one term at a time."""
+    """Return the values that distinguish the terms in an environment, evaluated without batches."""
     domain = comparison_domain(universe)
     arrays = {name: a[..., None] for name, a in drawn.arrays.items()}
     with np.errstate(all="ignore"):
@@ -152,11 +152,14 @@ def test_variables_are_what_the_universe_says() -> None:
     assert len({tuple(e.arrays["y"].shape) for e in environments(SUMS, lambda _: True, np.random.default_rng(0))}) > 1
 
 
-# ---------------------------------------------------------------- against brute force
+# ---------------------------------------------------------------- comparison with brute force
 
 
 def brute(universe: Universe) -> tuple[dict[Term, object], dict[object, Term]]:
-    """The value of every term over representatives up to the limit, and each value's first term, built one by one."""
+    """Return the value of every term up to the size limit, and the first term of each value.
+
+    Each term applies an operator to such first terms.
+    """
     first: dict[object, Term] = {}
     value_of: dict[Term, object] = {}
     below = [v for row in universe.variables for v in row] + [c.term for c in universe.constants]
@@ -311,7 +314,7 @@ def test_partial_functions_do_not_make_signs_vanish(enumerations: Any) -> None:
     assert not any(c.left == (of(ROOTS, "abs(x)"),) for c in found.candidates)
 
 
-# ---------------------------------------------------------------- what is left out
+# ---------------------------------------------------------------- terms that are left out
 
 
 @pytest.mark.parametrize("universe", [SUMS, MOVED, convolution.RESIDUAL], ids=lambda u: u.name)
@@ -364,7 +367,7 @@ def test_products_that_share_an_operand_are_joined() -> None:
 
 @pytest.fixture(scope="module")
 def shared_matrices() -> list[Candidate]:
-    """What is joined of products of two matrices by two."""
+    """Return the candidates that joins find among products of two pairs of matrices."""
     matrices = ((matrix.X, matrix.Y), (matrix.W, matrix.V))
     templates = (split_parts(-1), split_parts(-2), binary("matmul"), binary("concat", axis=-1), binary("concat", axis=-2))
     return list(

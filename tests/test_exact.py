@@ -1,4 +1,6 @@
-"""Exact semantics: what is equal is never told apart, what differs is, and every operator states by which means it is seen."""
+"""Exact semantics: equal terms are never distinguished, different terms are, and each operator states the arithmetic it
+needs.
+"""
 
 from __future__ import annotations
 
@@ -84,11 +86,11 @@ def test_what_differs_is_told_apart(law: str, seed: int) -> None:
     assert mismatch(equation(law), instances=16, seed=seed) is not None
 
 
-# ---------------------------------------------------------------- means
+# ---------------------------------------------------------------- required arithmetic
 
 
 class _Words:
-    """The interpretation of index notation in which a value is the means that it takes."""
+    """An interpretation of index notation in which a value is the set of kinds of arithmetic that it needs."""
 
     functions: ClassVar = {
         "relu": "order", "larger": "order", "positive": "order", "zero": "order", "choose": "order", "reciprocal": "field",
@@ -99,7 +101,7 @@ class _Words:
         return Tensor(shape, at)
 
     def require(self, condition: Any, message: str) -> None:
-        """Terms are well typed already."""
+        """Do nothing, because terms are already well typed."""
 
     def total(self, extent: Any, body: Callable[[Any], Any]) -> Any:
         return body(0)
@@ -157,7 +159,7 @@ def test_what_exp_makes_of_small_numbers_is_no_small_number(field: int) -> None:
 def test_the_means_stated_are_those_of_the_definition(name: str) -> None:
     stated = required_arithmetic(name)
     assert stated <= MEANS.keys()
-    steps = operator(name).unrolled is not None or hasattr(operator(name).module, "body")  # of sizes that are numbers alone
+    steps = operator(name).unrolled is not None or hasattr(operator(name).module, "body")  # only defined at fixed sizes
     taken = frozenset().union(*(read_off(concrete(form, 0) if steps else form) for form in forms(name)[-12:]))
     assert taken | {"ring"} == stated
 

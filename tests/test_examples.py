@@ -1,4 +1,4 @@
-"""Example inputs that the user gives: reading, sizes, and their use in runs and checks."""
+"""Example inputs from the user: reading, sizes, and their use in runs and checks."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def model(
 
 
 def shaped() -> ModelProto:
-    """A model that runs on few values of its second input: a shape for twelve elements."""
+    """Return a model whose second input is a shape for twelve elements, so that the model runs on few values of this input."""
     nodes = [node("Reshape", ["x", "s"], ["r"]), node("Relu", ["r"], ["a"]), node("Relu", ["a"], ["y"])]
     return model(nodes, {"x": (FLOAT, [12]), "s": (INTEGER, [2])})
 

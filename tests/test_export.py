@@ -1,4 +1,4 @@
-"""Rules exported to other tools, run in those tools: onnxscript's rewriter and onnxsim."""
+"""Rules that are exported to onnxscript's rewriter and to onnxsim, and run in these tools."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def parsed(text: str) -> onnx.ModelProto:
 
 
 def weighted(text: str) -> onnx.ModelProto:
-    """The model with every input but x an initializer."""
+    """Return the model with every input except x as an initializer."""
     model = parsed(text)
     rng = np.random.default_rng(1)
     for info in list(model.graph.input)[1:]:
@@ -230,7 +230,7 @@ def test_inputs_are_changed_in_extents_ranks_and_order_but_keep_an_axis() -> Non
 
 
 def test_sides_that_differ_at_an_extent_of_one_disagree() -> None:
-    """The softmax of one number is 1, and that of several small integers is less in each place."""
+    """The softmax of one number is 1. Each element of the softmax of several small integers is less than 1."""
     zeros = Lowered((NodeText("Sub", ("x", "x"), ("out0",)),), {})
     whole = Lowered((NodeText("Softmax", ("x",), ("s",), (("axis", -1),)), NodeText("Floor", ("s",), ("out0",))), {})
     drawn = [{"x": (2,) * MODEL.max_pair_rank}]

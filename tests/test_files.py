@@ -1,4 +1,4 @@
-"""Files: saves that a reader sees as one step, targets that are refused, and what a killed run leaves behind."""
+"""Files: saves that a reader sees as one step, refused targets, and leftovers of killed runs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NAMES = ["data", "new", "m", "m.data", "m-0123456789abcdef.data", ".onnx", f"{'l
 
 
 def layers(*names: str) -> onnx.ModelProto:
-    """Products one after another, whose weights depend on their names."""
+    """Return a chain of products whose weights depend on the names."""
     nodes = [
         onnx.helper.make_node("MatMul", [f"t{i}" if i else "x", name], ["y" if name == names[-1] else f"t{i + 1}"])
         for i, name in enumerate(names)
@@ -47,12 +47,12 @@ def layers(*names: str) -> onnx.ModelProto:
 
 
 def saved(path: Path, *names: str) -> None:
-    """The model of these layers is at `path`, its tensors in a data file."""
+    """Save the model of these layers at `path`, with its tensors in a data file."""
     save(as_model(layers(*names)), path, external=True)
 
 
 def holds(path: Path, *names: str) -> bool:
-    """Whether the model at `path`, with its data file, is that of these layers."""
+    """Return whether the model at `path`, with its data file, computes the same as the model of these layers."""
     (expected,), (found,) = run(layers(*names)), run(onnx.load(path))
     return np.array_equal(expected, found)
 
@@ -62,7 +62,7 @@ def listed(folder: Path) -> set[str]:
 
 
 def data(path: Path) -> Path:
-    """The one data file of the model at `path`."""
+    """Return the only data file of the model at `path`."""
     (file,) = data_files(path)
     return file
 

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.slow
 
 
 class Sampling:
-    """Lets pass what sampling does not refute."""
+    """A sampler that accepts all equations that random instances do not refute."""
 
     def plausible(self, equations: Sequence[Equation]) -> bool:
         try:
@@ -50,7 +50,7 @@ class Sampling:
 
 
 def of(universe: Universe, text: str) -> Term:
-    """A term over the variables of a universe."""
+    """Parse a term over the variables of a universe."""
     return parse(text, {v.name: v for row in universe.variables for v in row})[0]
 
 

@@ -1,4 +1,4 @@
-"""Floating-point flags: found for readable rules, needed by their witnesses, and stored for every rule."""
+"""Floating-point flags: the flags that readable rules need, the witnesses of flags, and the stored flags of every rule."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def found(text: str) -> RuleFlags:
     return flags_of(rule(text))
 
 
-# ---------------------------------------------------------------- what rules need
+# ---------------------------------------------------------------- flags that rules need
 
 NEEDED = {
     "x * ones(shape=x.shape) => x for x[1]": "",
@@ -94,7 +94,7 @@ def test_the_same_seed_finds_the_same_witnesses_whatever_came_before() -> None:
     assert [(w.flag, w.values) for w in flags_of(one).witnesses] == first
 
 
-# ---------------------------------------------------------------- what finds them missing
+# ---------------------------------------------------------------- missing flags
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_a_rule_that_no_small_size_fits_has_every_flag() -> None:
     assert found("abs(relu(x)) => relu(x) for x[1] where x.shape[-1] >= 100").flags == ALL_FLAGS
 
 
-# ---------------------------------------------------------------- what is stored
+# ---------------------------------------------------------------- stored flags
 
 
 def test_every_rule_has_flags_and_a_witness_of_each() -> None:
@@ -158,7 +158,7 @@ def test_what_only_moves_elements_is_the_same_code() -> None:
     assert all(one.entry.flags == () and one.entry.flags_basis == Basis.IDENTICAL for one in only)
 
 
-# ---------------------------------------------------------------- formats
+# ---------------------------------------------------------------- floating-point formats
 
 
 def test_formats_round_as_the_hardware_does() -> None:

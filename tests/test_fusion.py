@@ -1,4 +1,4 @@
-"""Operators of ONNX Runtime's own: recognized by their definitions, written, read again, used only where they are allowed."""
+"""Fusions to contrib operators of ONNX Runtime: recognition, lowering, lifting, and use only if the operators are allowed."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ def operators(state: Sequence[Term]) -> list[str]:
 
 
 def heads_of(x: Term, perm: tuple[int, ...] = (0, 2, 1, 3)) -> Term:
-    """The heads of x[b, s, h d] along an axis of their own."""
+    """Return the heads of x[b, s, h d] along a separate axis."""
     return apply("transpose", apply("reshape", x, shape=(*x.shape[:2], HEADS, SIZE)), perm=perm)
 
 
 def linear(x: Term, name: str, *, rows: bool = False) -> Term:
-    """x times a weight, plus a bias; with `rows`, in a product of matrices."""
+    """Return x times a weight, plus a bias. With `rows`, the product is one of matrices."""
     w = variable(f"{name}.weight", (x.shape[-1], WIDTH), constant=True)
     bias = variable(f"{name}.bias", (WIDTH,), constant=True)
     flat = apply("reshape", x, shape=(math.prod(x.sizes[:-1]), x.sizes[-1])) if rows else x
@@ -65,7 +65,10 @@ def linear(x: Term, name: str, *, rows: bool = False) -> Term:
 
 
 def attention(x: Term, *, turned: bool = True, scale: float = 0.5, rows: bool = False) -> Term:
-    """An encoder's attention as models write it: keys are turned at once, or after they are put by head."""
+    """Return an encoder's attention as models write it.
+
+    With `turned`, one transpose forms the heads of the keys and turns them. Otherwise, two transposes do this.
+    """
     q, k, v = (linear(x, name, rows=rows) for name in "qkv")
     keys = heads_of(k, (0, 2, 3, 1)) if turned else apply("transpose", heads_of(k), perm=(0, 1, 3, 2))
     scores = apply("matmul", heads_of(q), keys)
@@ -118,7 +121,7 @@ MASKS = [((2, 1, 1, 5), (-4, -1)), ((1, 1, 5, 5), (-2, -1)), ((2, 1, 5, 5), (-4,
 
 
 def masked(x: Term, m: Term, scale: float) -> Term:
-    """Attention of x[2, 5, ...] to itself with a mask of the scores."""
+    """Return the attention of x[2, 5, ...] to itself, with a mask that is added to the scores."""
     scores = apply("matmul", heads_of(linear(x, "q")), heads_of(linear(x, "k"), (0, 2, 3, 1)))
     scores = apply("add", apply("scale", scores, factor=scale) if scale != 1 else scores, m)
     found = apply("matmul", apply("softmax", scores, axis=-1), heads_of(linear(x, "v")))
@@ -186,7 +189,7 @@ def test_what_moves_around_it_goes_where_extents_are_open() -> None:
 
 
 def followed(before: tuple[Term, ...], steps: Sequence[CertifiedStep], after: tuple[Term, ...]) -> list[CheckedStep]:
-    """How `verify` shows the steps of a rewrite."""
+    """Return the steps of a rewrite as `verify` shows them."""
     return StepChecker({}, {}).follow(Rewrite((), before, tuple(steps), after))
 
 
@@ -219,7 +222,7 @@ def test_steps_that_rest_on_each_other_show_nothing() -> None:
 
 
 def encoder(path: Path, layers: int = 1, width: int = 32, heads: int = 4, length: int = 8) -> Path:
-    """An attention with an output layer, written out, at opset 17."""
+    """Save a model of attention with an output layer, in standard operators at opset 17."""
     nodes, weights = list[onnx.NodeProto](), list[onnx.TensorProto]()
 
     def stored(name: str, array: Array) -> str:
@@ -254,7 +257,7 @@ def encoder(path: Path, layers: int = 1, width: int = 32, heads: int = 4, length
 
 
 def fused_model(path: Path, count: int) -> onnx.ModelProto:
-    """The model after `count` fusions, whatever they measure."""
+    """Return the model after `count` fusions, without regard to measured times."""
     model = load(path).model
     replacements = []
     for island in Chart(model).islands():

@@ -1,4 +1,6 @@
-"""Which rewrites the floating-point modes admit: each kind of refused match beside one in which the fact can be proved."""
+"""The matches that the floating-point modes allow: each kind of refused match, and a similar match whose condition is
+provable.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ def flagged(rule: Rule, *flags: FpFlag) -> Rule:
 
 
 def admitted(rule: Rule, term: Term, mode: FpMode, result: Term | None = None, *, strict: bool = False, **facts: Facts) -> bool:
-    """Whether the mode admits the rule there: a match that gives this result, or any."""
+    """Return whether the mode allows a match of the rule at the term that gives `result`, or any match if `result` is None."""
     known = dict.fromkeys("xyzc", ORDINARY_INPUT) | facts
     gated = RuleSet([rule]).gated(Gate(mode, known, absorption, strict=strict))
     every, some = ([match.replacements[0] for _, match in rules.matches(term)] for rules in (RuleSet([rule]), gated))
@@ -59,12 +61,12 @@ def admitted(rule: Rule, term: Term, mode: FpMode, result: Term | None = None, *
 
 
 def guarded(value: Term) -> tuple[Term, Term]:
-    """X times the value where C holds, and 0 elsewhere; and the same with the value outside."""
+    """Return where(C, X * value, 0) and where(C, X, 0) * value."""
     return apply("where", C, apply("mul", X, value), ZEROS), apply("mul", apply("where", C, X, ZEROS), value)
 
 
 def sum_of_ones(least: float) -> Term:
-    """A count that is at least so much."""
+    """Return a count that is at least `least`."""
     count = apply("relu", Y)
     return apply("maximum", count, apply("scale", ONES, factor=least)) if least else count
 
@@ -234,7 +236,7 @@ def test_a_rule_that_absorbs_nothing_is_admitted_where_values_may_be_infinite() 
     ids=str,
 )
 def test_modes_admit_flags(flags: tuple[FpFlag, ...], modes: str) -> None:
-    """At a match that reads a value which may be infinite and is absorbed on the left."""
+    """The match reads a value that may be infinite. On the left side, a `where` absorbs this value."""
     term, outside = guarded(Y)
     found = [mode for mode in FpMode if admitted(flagged(OUT_OF_WHERE, *flags), term, mode, outside, y=UNBOUNDED)]
     assert " ".join(found) == modes

@@ -1,4 +1,4 @@
-"""Generation: the rules that speed models up are found, stored with their proofs, and the same seed gives the same bytes."""
+"""Generation: it finds the rules that speed models up, stores them with proofs, and gives the same bytes for the same seed."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def stored() -> list[Rule]:
 
 
 def numeric(equation: Equation, seed: int) -> tuple[tuple[Term, ...], tuple[Term, ...]]:
-    """Both sides at random legal sizes."""
+    """Return both sides of the equation at random legal sizes."""
     instance = next(instantiations(equation, np.random.default_rng(seed)))
     tensors = {v.name: variable(v.name, instance.shapes[v.name]) for v in variables(*equation.left, *equation.right)}
     binding = Binding(tensors, dict(instance.attributes))
@@ -124,7 +124,7 @@ def numeric(equation: Equation, seed: int) -> tuple[tuple[Term, ...], tuple[Term
 
 
 def one_step(rules: list[Rule], left: tuple[Term, ...], right: tuple[Term, ...]) -> bool:
-    """Whether some rule rewrites the left terms to the right ones at their roots."""
+    """Return whether one rule rewrites the left terms to the right terms at their roots."""
     for equation in (e for rule in rules for e in rule.equations):
         if len(equation.left) == len(left) and all(
             p.op == t.op and p.rank == t.rank for p, t in zip(equation.left, left, strict=True)
@@ -153,7 +153,7 @@ def findings(name: str) -> Findings:
 
 
 def rules_of(name: str, *, large: bool = False) -> list[FoundRule]:
-    """The rules that a universe finds by itself; with `large`, those between more than three operators too."""
+    """Return the rules that a universe finds by itself. With `large`, include rules between more than three operators."""
     small = findings(name)
     tasks = [small, *(examine_slice(part, [small.known], 0) for part in small.rest if large)]
     return [found for one in tasks for equality in one.equalities for found in equality.rules]
@@ -265,11 +265,11 @@ def test_composites_are_folded_and_written_out_where_that_is_safe(operator: str,
     assert all(d.rule.equations[0].left[0].op == operator for d in found.definitions[1:])
 
 
-# ---------------------------------------------------------------- where the tasks run
+# ---------------------------------------------------------------- processes that run the tasks
 
 
 def tiny(family: str, name: str, *templates: Template) -> Universe:
-    """What two operators make of two matrices."""
+    """Return a universe of at most two operators over two matrices."""
     ranges = {"n": matrix.SMALL, "k": matrix.SMALL, "a": FACTORS}
     return Universe(family, name, ((matrix.X, matrix.Y),), (), templates, ranges, limit=2)
 
@@ -282,7 +282,7 @@ FEW = (
 
 
 def generated(folder: Path, **where: Any) -> Generation:
-    """A run over few universes."""
+    """Run the generation over few universes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(generation, "UNIVERSES", FEW)
         return generation.generate(seed=3, families=("matrix", "convolution"), folder=folder, **where)
@@ -300,7 +300,7 @@ def serial(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def kill_one(killed: list[int]) -> None:
-    """SIGKILL for a process that runs tasks, once."""
+    """Send SIGKILL to one process that runs tasks, but only once."""
     if not killed:
         victim = min(multiprocessing.active_children(), key=lambda process: process.pid or 0)
         assert victim.pid is not None
@@ -322,7 +322,7 @@ def test_the_files_are_the_same_wherever_tasks_run_though_a_worker_is_killed(
 
 
 class Forgetful(ProcessPoolExecutor):
-    """A pool that broke while a task was submitted to it, as it does where a process dies at that moment."""
+    """A process pool that breaks while a task is submitted, as if a process died at that moment."""
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
         future = super().submit(time.sleep, 60)
@@ -401,7 +401,7 @@ def test_every_task_has_a_key_of_its_own() -> None:
 
 
 def doubled(number: int, marker: Path | None = None) -> int:
-    """Twice the number; the process that is the first to be asked for 3 dies."""
+    """Return twice the number. The first process that gets the number 3 dies."""
     if marker is not None and number == 3 and not marker.exists():
         marker.touch()
         os.kill(os.getpid(), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""What the pages say of a GPU: one line a model, each way of asking and of running in a column."""
+"""GPU tables on the documentation pages: one row for each model, and one column for each set of options and way to run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ def speed(ratio: float, original: float = 2.0) -> dict[str, Any]:
 
 
 def row(model: str, ratio: float, replayed: float | None, *, options: tuple[str, ...] = (), **more: Any) -> dict[str, Any]:
-    """A result file; without a ratio of what was replayed, no graph could be made."""
+    """Return a result file.
+
+    `replayed` is the ratio of replayed CUDA graphs, or None if no CUDA graph could be made.
+    """
     return {
         "model": model,
         "options": list(options),

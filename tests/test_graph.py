@@ -1,4 +1,4 @@
-"""Extents and conditions against integer arithmetic, canonical forms, and the interning of terms."""
+"""Extents and conditions compared with integer arithmetic, canonical forms, and the interning of terms."""
 
 from __future__ import annotations
 
@@ -49,7 +49,10 @@ TRUTH: dict[str, Callable[[int, int], bool]] = {
 
 @dataclass(frozen=True)
 class Expression:
-    """Arithmetic as a tree: an atom, a number, or an operator over two trees; what both readings below start from."""
+    """An arithmetic expression as a tree: an atom, a number, or an operator over two trees.
+
+    `extent` and `integer` evaluate the same tree in two ways.
+    """
 
     symbol: str
     parts: tuple[Expression, ...] = ()

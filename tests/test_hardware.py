@@ -1,4 +1,4 @@
-"""Processors that virtual machines call the same are told apart."""
+"""Names of processors distinguish processors that virtual machines call the same."""
 
 import pytest
 

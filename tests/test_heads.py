@@ -1,4 +1,4 @@
-"""Products of attention heads, and biases of enlarged images: what is repeated is computed once, by rules that were found."""
+"""Stored rules compute repeated attention heads and biases of enlarged images only once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def rules() -> RuleSet:
 
 
 def found(start: Term, rules: RuleSet) -> Term:
-    """What a search finds, after a check that it has the values of what it began with."""
+    """Run a search, check that the result has the values of `start`, and return the result."""
     (after,) = search((start,), rules, estimate=estimate, measure=estimate).outputs
     random = np.random.default_rng(7)
     arrays = {t.name: random.standard_normal(t.sizes) for t in subterms(start) if t.is_variable}
@@ -45,7 +45,7 @@ def found(start: Term, rules: RuleSet) -> Term:
 
 
 def repeated(name: str) -> Term:
-    """Keys or values of a few heads, copied for each query head that shares them, as exporters write it."""
+    """Return keys or values of a few heads, copied for each query head that shares them, as exporters write it."""
     x = variable(name, (1, GROUPS, TOKENS, WIDTH))
     copies = apply("expand", x, shape=(1, GROUPS, SHARED, TOKENS, WIDTH), axes=(-5, -4, -2, -1))
     return apply("reshape", copies, shape=(1, GROUPS * SHARED, TOKENS, WIDTH))
@@ -106,7 +106,7 @@ def test_steps_that_only_rename_axes_are_none_of_a_search(text: str, only: bool)
 
 
 def kernels(term: Term) -> list[str]:
-    """The operators that ONNX Runtime runs to compute the term."""
+    """Return the operators that ONNX Runtime runs to compute the term."""
     clock = Clock(Device())
     return [kernel.node.op_type for kernel in clock.kernels(Measured(clock, 17).model((term,)))]
 

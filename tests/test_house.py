@@ -1,4 +1,4 @@
-"""The rules of the house, as far as a program can check them: who prints, third-party homes, what pages claim."""
+"""The house rules that a program can check, such as printing, imports of third-party packages, and claims on pages."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def tree(path: Path) -> ast.Module:
 
 
 def imports(path: Path) -> Iterator[str]:
-    """Every module that the file imports, wherever in it the statement stands."""
+    """Yield every module that the file imports, also inside of functions."""
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -108,7 +108,7 @@ def test_optimizing_needs_no_z3(module: str) -> None:
 
 
 def script(name: str) -> types.ModuleType:
-    """The Python script scripts/<name> as a module; those that scripts import lie beside it."""
+    """Import the Python script scripts/<name> as a module, with the folder scripts/ on the import path."""
     path = str(ROOT / "scripts" / name)
     if str(ROOT / "scripts") not in sys.path:
         sys.path.insert(0, str(ROOT / "scripts"))

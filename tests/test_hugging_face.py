@@ -1,4 +1,4 @@
-"""The example with Optimum: without Optimum it says so, and with Optimum it optimizes a small model."""
+"""The Optimum example reports that Optimum is missing, or optimizes a small model with Optimum."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The index prover: every axiom proved for all sizes, laws beyond the axioms, known-wrong laws refuted, and its arithmetic."""
+"""The index prover: proofs of every axiom for all sizes, laws beyond the axioms, refuted wrong laws, and its arithmetic."""
 
 from __future__ import annotations
 
@@ -219,7 +219,10 @@ DIVISIONS = parse_rules(
                         for x[2] where a >= 0, a != 0
     """
 )
-"""Laws that divide by an attribute variable where it is not zero; `refuted/divisions.rules` has them where it may be."""
+"""Laws that divide by an attribute variable that is not zero.
+
+`refuted/divisions.rules` has the same laws for variables that may be zero.
+"""
 
 NARROWER = parse_rules(
     """
@@ -254,7 +257,7 @@ def named(rules: list[Rule]) -> dict[str, Rule]:
 
 
 def one_equation(axiom: Rule) -> Equation:
-    """The axiom at one of its choices of ranks; which one, its name decides."""
+    """Return the axiom at one of its choices of ranks. The axiom's name decides which."""
     choices = list(axiom.statement.rank_choices())
     start = zlib.crc32(axiom.name.encode()) % len(choices)
     for ranks in choices[start:] + choices[:start]:
@@ -266,7 +269,7 @@ def one_equation(axiom: Rule) -> Equation:
 
 
 def some_axioms() -> list[str]:
-    """Every axiom that operators state for themselves, and of those that many operators share each sixth."""
+    """Return every axiom that few operators share, and one in six of the axioms that many operators share."""
     shared = Counter(name.partition(".")[2] for name in axioms())
     return [name for name in axioms() if shared[name.partition(".")[2]] < 8 or zlib.crc32(name.encode()) % 6 == 0]
 
@@ -333,9 +336,9 @@ def test_a_proof_is_given_up_for_its_length_and_not_its_time(monkeypatch: pytest
 def test_wrong_laws_about_every_function() -> None:
     about = {op for rule in WRONG for op in rule.operators}
     functions = {name for name, spec in registry().items() if spec.arity and spec.definition and spec.exact != "ring"}
-    recurrent = {name for r in recurrences() for name in (r.every, *r.last)}  # of which no rule speaks
-    own = {name for name in functions if any("." in known for known in operator(name).onnx)}  # nor of ONNX Runtime's own
-    fused = {name for name in functions if hasattr(operator(name).module, "FUSIONS")}  # nor of what fusions alone put in
+    recurrent = {name for r in recurrences() for name in (r.every, *r.last)}  # no wrong rule contains recurrences
+    own = {name for name in functions if any("." in known for known in operator(name).onnx)}  # or contrib operators
+    fused = {name for name in functions if hasattr(operator(name).module, "FUSIONS")}  # or fused operators
     assert functions - about == recurrent | own | fused
 
 
@@ -361,7 +364,10 @@ def test_equation_without_instances_is_unknown() -> None:
 
 
 def mutants(count: int) -> list[Equation]:
-    """Axioms with one attribute of the right side off by one, or one variable exchanged for another, that are then wrong."""
+    """Return axioms that are wrong after a change of their right side.
+
+    The change moves one attribute by 1, or exchanges one variable for another.
+    """
     rng = random.Random(0)
     laws = [one_equation(rule) for rule in axioms().values() if "reshape" not in rule.operators]
     found: list[Equation] = []
@@ -526,7 +532,10 @@ def test_coefficient_vanishes(coefficient: Extent, *, zero: bool) -> None:
 
 
 def summands(count: int) -> list[Summand]:
-    """Sums over i of the largest over j of an element, each way round, with ranges of one extent."""
+    """Return sums over i of the maximum over j of an element, and the sums with i and j exchanged.
+
+    Both ranges have the same extent.
+    """
     i, j = Sym("k.0"), Sym("k.1")
     element: Sum = (Summand(1, factors=(Read("x", (size(i), size(j))),)),)
     ranges = {k: (at_least(size(k), 0), at_least(n - 1, size(k))) for k in (i, j)}

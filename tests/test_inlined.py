@@ -1,4 +1,4 @@
-"""Local functions: what they do is optimized where they are called; a model that stays as it is keeps them."""
+"""Local functions: optimized models contain their nodes inline, and models that are kept still have the functions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ TEXT = """
 
 
 def layers() -> onnx.ModelProto:
-    """Two calls of a function that calls another, with attributes given and left out."""
+    """Return a model with two calls of a function that calls another function.
+
+    Some attributes are given, and the others have default values.
+    """
     numbers = [", ".join(f"{n:.3f}" for n in np.random.default_rng(seed).normal(size=64)) for seed in (0, 1)]
     return onnx.parser.parse_model(TEXT % (*numbers,))
 

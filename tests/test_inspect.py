@@ -1,4 +1,4 @@
-"""`superopt inspect` and `superopt diff`: what they say of models, and which files they refuse."""
+"""`superopt inspect` and `superopt diff`: their output for models, and the files that they refuse."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.models import model, weight
 
 
 def mixed(rows: int | str = "batch") -> ModelProto:
-    """Two islands, and nodes between them that superopt does not understand."""
+    """Return a model with two islands, and nodes between the islands that superopt does not understand."""
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["h"]),
         helper.make_node("Relu", ["h"], ["a"]),
@@ -41,7 +41,7 @@ def mixed(rows: int | str = "batch") -> ModelProto:
 
 
 def strings() -> ModelProto:
-    """A model with a weight of strings."""
+    """Return a model with a weight of strings."""
     made = model([helper.make_node("Relu", ["x"], ["y"])], {"x": [2]}, {"y": [2]})
     made.graph.initializer.append(TensorProto(name="s", data_type=TensorProto.STRING, dims=[2], string_data=[b"a", b"bc"]))
     made.graph.node.append(helper.make_node("Identity", ["s"], ["t"]))
@@ -50,7 +50,7 @@ def strings() -> ModelProto:
 
 
 def branching(operator: str) -> ModelProto:
-    """A model whose condition chooses between two bodies with outputs of the same names."""
+    """Return a model with an If, whose two bodies have outputs of the same names."""
     info = helper.make_tensor_value_info
     bodies = {
         f"{name}_branch": helper.make_graph([helper.make_node(op, ["x"], ["b"])], name, [], [info("b", TensorProto.FLOAT, [2])])
@@ -71,7 +71,7 @@ def saved(proto: ModelProto, path: Path) -> str:
 
 
 def fails(capsys: pytest.CaptureFixture[str], error: type[SuperoptError], *arguments: str | Path) -> str:
-    """The one line that the command prints when it ends with the error's code."""
+    """Require that the command fails with the error's exit code, and return the one line that it prints."""
     assert cli.main([str(a) for a in arguments]) == error.exit_code
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1
@@ -148,7 +148,7 @@ def test_models_that_cannot_be_inspected_are_refused(tmp_path: Path, capsys: pyt
 
 
 def rewritten() -> ModelProto:
-    """`mixed` with another activation in place of one node, one node more, and other weights."""
+    """Return `mixed` with one activation replaced, one node added, one node removed, and other weights."""
     made = mixed()
     made.graph.node[5].op_type = "Sigmoid"
     made.graph.node[5].input[0] = "new"

@@ -1,7 +1,8 @@
-"""Verdicts on integer expressions (`superopt.algebra.integers`) confirmed by Z3, which the optimizer does not use.
+"""Verdicts on integer expressions (`superopt.algebra.integers`), confirmed by Z3, which the optimizer does not use.
 
-Random expressions are written twice: with the constructors of `superopt.algebra.integers`, and as Z3 terms by what each
-operator means. Z3 has to agree with every verdict; and what Z3 finds to be constant, the normal form has to find in most cases.
+Random expressions are written twice: with the constructors of `superopt.algebra.integers`, and as Z3 terms by the meanings of
+the operators. Z3 must agree with every verdict. If Z3 proves that an expression is constant, the normal form must be constant
+too in most cases.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ from superopt.algebra.substitution import negation
 pytestmark = pytest.mark.slow
 
 STEPS = 400_000
-"""Z3's resource limit for a question."""
+"""Z3's resource limit for one question."""
 LEAST = 0
 ATOMS: dict[str, Size] = {
     "n": size(Dim("%n", 0)),
@@ -67,7 +68,7 @@ VARIABLES = {name: z3.Int(name) for name in ATOMS}
 
 @dataclass(frozen=True)
 class Both:
-    """An expression or condition of the optimizer, and the Z3 term that says what it should mean."""
+    """An expression or condition of the optimizer, and a Z3 term of the intended meaning."""
 
     ours: Any
     theirs: Any
@@ -77,7 +78,7 @@ class Both:
 
 
 def drawn(choose_: Callable[[int], int], depth: int) -> Both:
-    """An integer expression, each choice a number below that asked for."""
+    """Return a random integer expression. `choose_(n)` must return a number below n."""
     if depth == 0 or choose_(6) == 0:
         if choose_(4) == 0:
             number = (0, 1, 2, 3, 4, 7, 8, 16, -1, -5)[choose_(10)]
@@ -117,7 +118,10 @@ def drawn(choose_: Callable[[int], int], depth: int) -> Both:
 
 
 def divided(kind: int, a: Both, by: int) -> Both:
-    """A quotient or remainder, rounded down or towards zero; Z3's `/` rounds down for positive divisors."""
+    """Return a quotient or remainder, rounded down or towards zero.
+
+    Z3's `/` rounds down for positive divisors.
+    """
     above, below = (a.theirs, by) if by > 0 else (-a.theirs, -by)
     floor = above / below
     truncated = z3.If(above >= 0, above / below, -((-above) / below))
@@ -133,7 +137,7 @@ def divided(kind: int, a: Both, by: int) -> Both:
 
 
 def compared(choose_: Callable[[int], int], a: Both, b: Both) -> Both:
-    """A comparison of the two expressions."""
+    """Return a comparison of the two expressions."""
     match choose_(4):
         case 0:
             return Both(same(a.ours, b.ours), a.theirs == b.theirs)
@@ -162,7 +166,7 @@ def conditions(draw: st.DrawFn) -> Both:
 
 
 def term_of(extent: Extent) -> Any:
-    """The expression as a Z3 term."""
+    """Return the expression as a Z3 term."""
     total: Any = z3.IntVal(0)
     for monomial, coefficient in terms_of(extent):
         product: Any = z3.IntVal(int(coefficient))
@@ -200,13 +204,13 @@ def formula_of(condition: Cond) -> Any:
 
 
 def assumptions(least: int) -> list[Any]:
-    """The sizes that are meant: every dimension is at least `least`, data-dependent sizes are not negative."""
+    """Return the assumed bounds: dynamic dimensions are at least `least`, and data-dependent sizes are not negative."""
     low = {"n": least, "m": least, "k": least, "u": 0}
     return [VARIABLES[name] >= bound for name, bound in low.items()]
 
 
 def refuted(formula: Any, least: int = LEAST) -> bool | None:
-    """Whether no sizes satisfy the formula; None where Z3 does not know."""
+    """Return whether no sizes satisfy the formula, or None if Z3 does not know."""
     solver = z3.Solver()
     solver.set("rlimit", STEPS)
     solver.add(*assumptions(least), formula)

@@ -1,4 +1,4 @@
-"""What does not cut an island: a cast to the type that is there, a mask that nobody uses, what the input decides nothing of."""
+"""Nodes that do not split an island: casts to the same type, unused masks, and values that do not depend on any input."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.test_model import islands
 
 
 def model(body: str) -> ModelProto:
-    """A matrix product before, and one after what the body makes `b` of `a`."""
+    """Return a model with a product `a`, nodes `body` that compute `b` from `a`, and a product of `b`."""
     text = f"""
         <ir_version: 9, opset_import: ["" : 20]>
         agraph (float[3, 4] x) => (float[3, 4] y)
@@ -41,7 +41,7 @@ def model(body: str) -> ModelProto:
 
 
 def rewritten(proto: ModelProto) -> ModelProto:
-    """The model with every island written anew."""
+    """Return the model with every island lowered again."""
     given = load(proto).model
     return as_proto(splice_passes(given, (relower(whole_islands(Chart(given), {}), load_rules()),)))
 
@@ -54,7 +54,8 @@ BUCKETS = """
     bias = Gather<axis = 0>(table, bucket)
     b = Add(a, bias)
 """
-"""Relative positions as T5 has them: numbers that no input changes, by operators that the algebra does not have."""
+"""Relative positions in the form of T5: numbers that do not depend on the input, by operators that the algebra does not have.
+"""
 
 
 @pytest.mark.parametrize(
@@ -184,7 +185,7 @@ def test_a_gather_of_a_few_runs_is_a_concatenation_of_slices(positions: list[int
 
 @pytest.mark.parametrize("mode", [FpMode.RELAXED, FpMode.PRECISE])
 def test_a_subtracted_weight_is_added_as_its_negative(mode: FpMode) -> None:
-    """In IEEE arithmetic, both give the same bits, and the sum can be merged with other sums of weights."""
+    """In IEEE arithmetic, both forms give the same bits. Only the sum can be merged with other sums of weights."""
     proto = onnx.parser.parse_model("""
         <ir_version: 9, opset_import: ["" : 20]>
         agraph (float[2, 3] x) => (float[2, 3] y) <float[3] w = {1, 2, 3}> { y = Sub(x, w) }
@@ -194,7 +195,7 @@ def test_a_subtracted_weight_is_added_as_its_negative(mode: FpMode) -> None:
 
 
 def test_negative_zeros_keep_their_signs() -> None:
-    """1 / (x + -0.0) is minus infinity where x is -0.0."""
+    """If x is -0.0, 1 / (x + -0.0) is minus infinity."""
     proto = onnx.parser.parse_model("""
         <ir_version: 9, opset_import: ["" : 20]>
         agraph (float[2, 3] x) => (float[2, 3] y) <float w = {-0.0}, float[3] v = {-0.0, -0.0, -0.0}>

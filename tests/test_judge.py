@@ -1,4 +1,4 @@
-"""Partial equivalence: the boxes in which a mutant equals its program, against a comparison of every position."""
+"""Partial equivalence: the boxes in which a mutant equals its program, checked by a comparison of every position."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ V = variable("v", (8,))
 
 
 def flags(boxes: Iterable[Box], shape: Sequence[int]) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-    """How many of the boxes hold each position."""
+    """Return, for each position, the number of boxes that contain it."""
     found = np.zeros(tuple(shape), np.int64)
     for box in boxes:
         found[box.grid()] += 1
@@ -38,7 +38,7 @@ def flags(boxes: Iterable[Box], shape: Sequence[int]) -> np.ndarray[tuple[int, .
 
 
 def judged(program: Term, mutant: Term, seed: int = 0) -> Judgement:
-    """The judgement, after its boxes were seen to be a partition that says what comparing every position shows."""
+    """Return the judgement, after checks that its boxes are a partition and agree with a comparison of every position."""
     judgement = judge(program, mutant, seed=seed)
     assert (flags((*judgement.equal, *judgement.unequal), program.sizes) == 1).all()
     assert np.array_equal(flags(judgement.equal, program.sizes) == 1, equal_positions(program, mutant, seed=seed))
@@ -47,7 +47,7 @@ def judged(program: Term, mutant: Term, seed: int = 0) -> Judgement:
 
 
 def kept(x: Term, positions: Iterable[int], axis: int) -> Term:
-    """x at these positions of an axis, zeros elsewhere."""
+    """Return x at these positions of an axis, and zeros elsewhere."""
     n = x.sizes[axis]
 
     def around(amount: int) -> tuple[int, ...]:
@@ -242,7 +242,7 @@ def test_right_on_zeros_only() -> None:
 
 
 def test_the_steps_of_a_theorem_are_not_enough() -> None:
-    """x[3 + p] + x[4 - p] is x[3] + x[4] at p = 0 and p = 1: a corner and one step from it agree, and nothing else does."""
+    """x[3 + p] + x[4 - p] equals x[3] + x[4] only at p = 0 and p = 1: at a corner and at one step from the corner."""
     backward = apply("reverse", V, axis=-1)
     program = apply("add", *(apply("slice", t, axis=-1, start=3, stop=8) for t in (V, backward)))
     middle = [apply("slice", V, axis=-1, start=p, stop=p + 1) for p in (3, 4)]
@@ -309,6 +309,6 @@ def test_random_mutants_are_judged_as_a_comparison_shows(seed: int) -> None:
 
 @pytest.mark.parametrize("shape", [(), (1, 1), (4, 5)])
 def test_each_position_that_is_compared_counts_once(shape: tuple[int, ...]) -> None:
-    """A first position, and one step along each axis on which there is a next position."""
+    """The comparison reads the first position, and one step along each axis of more than one position."""
     x = variable("x", shape)
     assert judge(x, x).positions == 1 + sum(n > 1 for n in shape)

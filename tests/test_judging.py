@@ -1,4 +1,4 @@
-"""The judge of candidate models: what it checks before it times, and which gains of a quick comparison it believes."""
+"""The judge of candidate models: its checks before the timing, and the gains of a quick comparison that it accepts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a whole search keeps is known by its bytes, and so is what was said of it."""
+"""The cache of models for which a whole search found nothing: its key is the model's bytes, and its value includes the
+report.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ def branches(seed: int = 0) -> onnx.ModelProto:
 
 @pytest.fixture
 def searches(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """The models that are searched; what is found measures slower, in little time."""
+    """Return the list of models that a search starts on. Every candidate measures slower than the original."""
     use(monkeypatch, FACTOR)
     monkeypatch.setattr(FLOW, "relower", lambda *_: ())
     monkeypatch.setattr(FLOW, "ratio_in_context", lambda *_: None)

@@ -1,4 +1,4 @@
-"""Generated kernels: they equal the definitions over a prime field, and models run with and without their library."""
+"""Generated kernels equal the definitions over a prime field, and models run with and without their kernel library."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ OPERATIONS: dict[str, Any] = {"+": operator.add, "*": operator.mul, "/": operato
 
 
 def programs_of(terms: Sequence[Term], target: Target) -> list[tuple[Term, KernelProgram]]:
-    """The terms for which the generator writes kernels."""
+    """Return the terms for which the generator writes kernels, with the kernels' programs."""
     found = []
     for term in terms:
         try:
@@ -69,7 +69,7 @@ def programs_of(terms: Sequence[Term], target: Target) -> list[tuple[Term, Kerne
 
 
 def differences(cases: Sequence[tuple[Term, KernelProgram]], target: Target, folder: Path) -> list[Term]:
-    """The terms whose kernels differ from their definitions over the prime field."""
+    """Return the terms whose kernels differ from the definitions over the prime field."""
     lib = compiled([program for _, program in cases], target, folder, FIELD)
     found = []
     for number, (term, program) in enumerate(cases):
@@ -298,7 +298,7 @@ def small_model() -> onnx.ModelProto:
 
 @pytest.fixture(params=["gcc", "clang", shlex.join(ZIG)])
 def any_compiler(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Each C compiler that is installed, in turn."""
+    """Select a C compiler, or skip the test if this compiler is not installed."""
     command: str = request.param
     if subprocess.run(f"{command} --version", shell=True, check=False, capture_output=True).returncode:
         pytest.skip(f"{command} is not installed")
@@ -348,7 +348,7 @@ def test_a_model_with_kernels_runs_with_and_without_its_library(tmp_path: Path) 
 
 
 def with_library(proto: onnx.ModelProto, folder: Path) -> tuple[onnx.ModelProto, Device]:
-    """The model with kernels for all groups of its nodes, and the device with the kernels' library."""
+    """Return the model with kernels for all groups of its nodes, and a device with the kernels' library."""
     original = as_model(proto)
     replaced = with_kernels(original, list(kernel_groups(Chart(original), native_target(), 1 << 40)), native_target())
     build(replaced.source, folder / "k.so", native_target())
@@ -489,7 +489,7 @@ def test_threads_that_end_free_their_scratch_memory(tmp_path: Path) -> None:
 
 
 def saved_with_kernels(folder: Path, proto: onnx.ModelProto) -> Path:
-    """The path of a model with kernels for all groups of its nodes, beside which are the library and its source."""
+    """Save a model with kernels for all groups of its nodes, next to the library and its source, and return the path."""
     original, path = as_model(proto), folder / "out.onnx"
     replaced = with_kernels(original, list(kernel_groups(Chart(original), native_target(), 1 << 40)), native_target())
     build(replaced.source, folder / "k.so", native_target())
@@ -675,7 +675,7 @@ def test_a_compiler_that_fails_is_an_error_before_the_search(monkeypatch: pytest
 
 
 def run_with_library(proto: onnx.ModelProto, feeds: dict[str, Any], folder: Path) -> list[Any]:
-    """The outputs of the model with kernels for all groups of its nodes."""
+    """Run the model with kernels for all groups of its nodes, and return the outputs."""
     changed, device = with_library(proto, folder)
     assert any(node.op_type.startswith("island") for node in changed.graph.node)
     return Session(changed.SerializeToString(), device).run(feeds)

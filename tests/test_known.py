@@ -1,4 +1,4 @@
-"""What shapes decide beforehand is a weight, however many nodes come between a shape and what is computed of it."""
+"""Values that are computed from known shapes become weights, after any number of nodes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def node(kind: str, inputs: list[str], output: str, **attributes: Any) -> onnx.N
 
 
 def halves(size: int | str = 4) -> onnx.ModelProto:
-    """Again and again the first half of twice as much, where half is computed of the shape."""
+    """Return a chain of products, each sliced to the first half of its columns. The half is computed from the shape."""
     nodes, last = [], "x"
     for n in range(ROUNDS):
         nodes += [

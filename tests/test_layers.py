@@ -1,4 +1,7 @@
-"""Layers side by side, of other numbers and widths than any model has: they become one operator for each layer of the chain."""
+"""Parallel chains of layers become one operator for each layer of the chain.
+
+The numbers and widths of the layers occur in no model.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ def bias(name: str, width: int) -> Term:
 
 
 def experts(count: int, width: int, hidden: int, out: int, *, biased: bool) -> State:
-    """Two layers for each expert, side by side, over one row."""
+    """Return experts of two layers each, side by side, over one row."""
     x = variable("x", (1, width))
     found: list[Term] = []
     for n in range(count):
@@ -60,7 +63,7 @@ def experts(count: int, width: int, hidden: int, out: int, *, biased: bool) -> S
 
 
 def mixture(count: int, width: int, hidden: int) -> State:
-    """The sum of experts, each times its own number of those that a gate gives."""
+    """Return the sum of experts, each multiplied by its own element of a softmax gate."""
     x = variable("x", (1, width))
     gates = apply("softmax", apply("matmul", x, weight("g", width, count)), axis=-1)
     state: Term | None = None
@@ -75,7 +78,7 @@ def mixture(count: int, width: int, hidden: int) -> State:
 
 
 def tables(count: int, rows: int, width: int) -> State:
-    """Rows of tables at positions of their own, each with a layer of its own behind it."""
+    """Return rows of several tables, each at its own position and followed by its own layer."""
     ids = variable("i", (1, count))
     found: list[Term] = []
     for n in range(count):
@@ -156,7 +159,10 @@ def test_tables_and_what_is_behind_them_become_one_lookup(rules: RuleSet) -> Non
 
 @pytest.mark.parametrize(("count", "products", "cut"), [(4, 4, 2), pytest.param(7, 5, 4, marks=pytest.mark.long)])
 def test_a_mixture_of_experts_becomes_a_few_products(rules: RuleSet, count: int, products: int, cut: int) -> None:
-    """Whatever the gate says stays in its order: nothing is cut out of a layer and put together again, but for an odd one."""
+    """The elements of the gate keep their order.
+
+    Only an odd number of experts makes it necessary to slice a layer and concatenate the parts again.
+    """
     start = mixture(count, width=6, hidden=10)
     found = sweep(start, rules, estimate=estimate, measure=estimate, limits=SearchLimits(deadline=active_time() + 120))
     live = Counter(t.op for t in run_time_terms(found.outputs))
@@ -176,7 +182,7 @@ def test_a_mixture_of_experts_becomes_a_few_products(rules: RuleSet, count: int,
 
 
 def test_weights_are_joined_with_weights() -> None:
-    """Of two sums side by side, in whatever order their operands stand: also where weights were joined before."""
+    """The test joins pairs of sums, with their operands in any order, and then joins the joined sums again."""
     only = RuleSet([rule for rule in load_rules() if rule.name == "concat-add-to-add-concat"])
     sweeper = Sweeper(only, estimate, math.inf, active_time() + 60)
     sums = [apply("add", variable(f"x{n}", (1, 1, 6)), weight(f"c{n}", 1, 1, 6)) for n in range(32)]

@@ -1,4 +1,4 @@
-"""Operators that move elements, and windows along one axis: what ONNX nodes lift to, and how few nodes terms lower to."""
+"""Operators that move elements, and windows along one axis: lifting of ONNX nodes, and lowering of terms to few nodes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ def _numbers(*values: float) -> Array:
 
 
 class Nodes:
-    """A model of these nodes: float arrays named x... are inputs, the others initializers; its outputs are named y..."""
+    """A model of these nodes.
+
+    Arrays with names x... are inputs, and other arrays are initializers. The outputs have names y....
+    """
 
     def __init__(self, nodes: Sequence[onnx.NodeProto], arrays: Mapping[str, Array], opset: int) -> None:
         self.feeds = {name: a for name, a in arrays.items() if name.startswith("x")}
@@ -63,7 +66,10 @@ class Nodes:
         return {name: by_name[name] for name in self.results if name in by_name}
 
     def op_types(self) -> list[str]:
-        """The nodes that the lifted terms lower to, after both were compared with what ONNX Runtime makes of the model."""
+        """Return the operators of the lowered terms.
+
+        The values of the terms and of the lowered nodes must agree with ONNX Runtime's outputs of the model.
+        """
         terms = self.terms()
         assert list(terms) == self.results
         expected = Session(self.proto, Device(), optimize=False).run(self.feeds)

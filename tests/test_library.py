@@ -1,4 +1,4 @@
-"""The library interface: forms of models, texts for durations, mappings of sizes, and imports that are put off."""
+"""The library interface: forms of models, texts for durations, mappings of sizes, and deferred imports."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Program:
 
 
 def branches(dimension: int | str = 96) -> onnx.ModelProto:
-    """Two products with the same left factor, whose sum is one product."""
+    """Return the sum of two products with the same left factor, which one product can compute."""
     weights = [weight("v", 192, 192), weight("w", 192, 192, seed=1)]
     nodes = [
         helper.make_node("MatMul", ["x", "v"], ["a"]),
@@ -44,7 +44,7 @@ def branches(dimension: int | str = 96) -> onnx.ModelProto:
 
 
 def loaded_modules(code: str) -> set[str]:
-    """Run Python code in its own process and return those modules of `HEAVY` that it imports."""
+    """Run Python code in its own process, and return the modules of `HEAVY` that the code imports."""
     script = f"import sys\ntry:\n    {code}\nfinally:\n    print([*{{*{HEAVY!r}}} & {{*sys.modules}}], file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     return {*json.loads(done.stderr.splitlines()[-1].replace("'", '"'))}

@@ -1,4 +1,4 @@
-"""Rows of tables at positions known at run time alone: defined, proved, lifted, lowered, and what a rule makes of a model."""
+"""Lookups of table rows at positions known only at run time: definition, proofs, lifting, lowering, and rules."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def embedding(
     outputs: dict[str, list[int]],
     *weights: TensorProto,
 ) -> onnx.ModelProto:
-    """A checked model of integer inputs, given by type and shape."""
+    """Return a checked model of integer inputs, which are given by type and shape."""
     inputs = [helper.make_tensor_value_info(name, kind, shape) for name, (kind, shape) in positions.items()]
     results = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in outputs.items()]
     graph = helper.make_graph(nodes, "embedding", inputs, results, list(weights))
@@ -175,7 +175,7 @@ def test_positions_of_two_integer_types_are_joined_as_the_larger() -> None:
 
 
 def test_stored_rules_put_a_layer_into_every_table() -> None:
-    """Each table goes through a layer of its own; the search set does all of that to the tables beforehand."""
+    """Each lookup is followed by its own layer. The search rules apply all layers to the tables in advance."""
     rows = []
     for number in range(3):
         table, w = variable(f"e{number}", (50, 8), constant=True), variable(f"w{number}", (8, 8), constant=True)

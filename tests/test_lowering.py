@@ -1,4 +1,4 @@
-"""Lifting and lowering: ONNX nodes as terms, terms as ONNX nodes, and back, each against ONNX Runtime."""
+"""Lifting of ONNX nodes to terms, lowering of terms to ONNX nodes, and round trips, each compared with ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _integers(*values: int) -> Array:
 
 
 class OneNode:
-    """A model of one node: arrays in `constants` are initializers, the other operands are inputs."""
+    """A model of one node. The arrays in `constants` are initializers, and the other operands are inputs."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class OneNode:
 X, IMAGE, KERNEL, BIAS = _floats(2, 3, 4), _floats(2, 4, 7, 6), _floats(6, 2, 3, 2), _floats(6)
 CHANNELS = [_floats(4) for _ in range(3)] + [np.abs(_floats(4)) + np.float32(0.5)]
 
-# op type, operands, positions of those that are constant, number of outputs, attributes, opsets
+# op type, operands, positions of constant operands, number of outputs, attributes, opsets
 BOUND: list[tuple[str, list[Array | None], list[int], int, dict[str, Any], list[int]]] = [
     ("Add", [X, _floats(4)], [], 1, {}, OPSETS),
     ("Add", [_floats(3, 1), X], [0], 1, {}, OPSETS),
@@ -255,7 +255,7 @@ def test_a_weight_of_zeros_is_known_to_be(bias: Array, known: bool) -> None:
     assert any(t.op == "zeros" for t in subterms(*term)) == known
 
 
-# ---------------------------------------------------------------- there and back
+# ---------------------------------------------------------------- round trips
 
 
 OF_CONSTANTS = (
@@ -265,13 +265,16 @@ OF_CONSTANTS = (
     "gru",
     "lstm",
     "rnn",
-)  # constants of a model, which an operand of a term alone is not
-WITH_MASKS = ("grouped_query_attention", "scaled_dot_product_attention")  # two, of which ONNX makes one
+)  # ONNX needs constants of a model here, but an operand of a single term is no constant
+WITH_MASKS = ("grouped_query_attention", "scaled_dot_product_attention")  # ONNX has one mask, these have two
 ROUND_TRIPS = [name for name in WITH_OPERANDS if operator(name).onnx and name not in (*OF_CONSTANTS, *WITH_MASKS)]
 
 
 def _comes_back(term: Term) -> bool:
-    """Whether ONNX can say the term as it stands: unit axes under an `expand`, say, are left out on lifting."""
+    """Return whether the lowered term lifts to the same term.
+
+    For example, lifting leaves out axes of extent 1 under an `expand`.
+    """
     if term.op == "upsample" and 1 in (term["rows"], term["columns"]):
         return False
     if term.op in ("expand", "slice", "reshape", "pad", "stride", "tile", "repeat"):
@@ -282,7 +285,9 @@ def _comes_back(term: Term) -> bool:
 
 
 def _as_stored(term: Term) -> Term:
-    """The term with conditions for those of its variables that ONNX would make booleans of, positions for those of integers."""
+    """Return the term with conditions for the variables that lower to booleans, and positions for those that lower to
+    integers.
+    """
     if term.op in ("lookup", "rotary_embedding"):
         operands = [x if x.name != "y" else variable("y", x.shape, position=64) for x in term.args]
         return apply(term.op, *operands, **dict(term.attributes))
@@ -313,7 +318,10 @@ def test_terms_of_several_operators_lower_to_what_they_mean(seed: int, opset: in
 
 
 def _network(rng: np.random.Generator) -> dict[str, Term]:
-    """A few layers over one image, each on the result of a random earlier one, with shared results and several outputs."""
+    """Return a few random layers over one image, each on the result of a random earlier layer.
+
+    Layers share results, and there may be two outputs.
+    """
     made = [variable("x", (1, 4, 6, 6))]
     for layer in range(6):
         x = made[rng.integers(len(made))]
@@ -349,7 +357,7 @@ LAYERS: list[Callable[[Term, str], Term]] = [
 ]
 
 
-# ---------------------------------------------------------------- how terms are written
+# ---------------------------------------------------------------- lowered forms of terms
 
 
 def _op_types(lowered: Lowered) -> list[str]:
@@ -422,7 +430,7 @@ def test_constants_of_a_sum_are_combined_first() -> None:
 
 
 def test_a_sum_of_constants_alone_is_left_as_it_is() -> None:
-    """The shape of such a sum may be dynamic: then its operands are nodes, and no weight holds it."""
+    """The shape of such a sum may be dynamic. The operands are then nodes, and no weight can hold the sum."""
     c, d = variable("c", (3,), constant=True), variable("d", (3,), constant=True)
     assert merge_constants("add", [c, d]) == [c, d]
     assert merge_constants("add", [c, d, variable("x", (3,))]) == [variable("x", (3,)), apply("add", c, d)]

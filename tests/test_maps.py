@@ -1,4 +1,4 @@
-"""Classifiers whose probabilities are maps, as exporters write them: they are optimized, and the types are as they were."""
+"""Classifiers with maps of probabilities as outputs, as exporters write them, are optimized with unchanged types."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ CPU = Device()
 
 
 def classifier(*, labels: tuple[int, ...] = (3, 5, 8), scale: float = 1.0, inside: bool = False) -> ModelProto:
-    """Two products, then a map from each label to its probability; with `inside`, also as a branch of an If gives it."""
+    """Return a model of two products that ends in a map from each label to its probability.
+
+    With `inside`, the map is computed in the branches of an If.
+    """
     rng = np.random.default_rng(0)
     weights = [("w", rng.standard_normal((512, 1024)) / 512), ("v", scale * rng.standard_normal((1024, len(labels))))]
     stored = [numpy_helper.from_array(array.astype(np.float32), name) for name, array in weights]
@@ -84,7 +87,7 @@ def test_a_classifier_is_optimized(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert not optimized.report.failed
     written = onnx.load(tmp_path / "out.onnx")
     products = [[n.op_type for n in model.graph.node].count("MatMul") for model in (original, written)]
-    assert products == [2, 1]  # how the softmax after them is written depends on measured times
+    assert products == [2, 1]  # measured times decide how the softmax after the product is lowered
     assert written.graph.output == original.graph.output
     feeds = {"x": np.random.default_rng(1).standard_normal((2, 512)).astype(np.float32)}
     paths = [tmp_path / "in.onnx", tmp_path / "out.onnx"]

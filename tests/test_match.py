@@ -1,4 +1,4 @@
-"""Matching and rewriting: what a rule finds, what it refuses, and that several outputs never make a cycle."""
+"""Matching and rewriting: the matches of a rule, refused matches, and rules of several outputs, which never make a cycle."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Digests of what operators mean: edits that change it are noticed, comments and lowering are not."""
+"""Digests of the meanings of operators: edits of a definition change them, edits of comments and lowering do not."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CONTENTS = {f"{name}.{path.stem}": path.read_bytes() for name, folder in FOLDERS
 
 
 def changed(module: str, old: str, new: str) -> set[str]:
-    """The operators whose digest is another one after the first `old` in a module's file has become `new`."""
+    """Return the operators whose digest changes if the first `old` in a module's file becomes `new`."""
     text = CONTENTS[module].decode()
     assert old in text, f"{module} has no {old!r}: adapt the test"
     after = digests_of({**CONTENTS, module: text.replace(old, new, 1).encode()})

@@ -1,4 +1,4 @@
-"""Measured cost: what is timed, what is remembered, and what the comparison of two models says."""
+"""Measured cost: the timing of nodes and segments, cached times, and the comparison of two models."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ def test_a_node_that_cannot_run_is_an_error() -> None:
         Clock(CPU).seconds(broken)
 
 
-# ---------------------------------------------------------------- what is remembered
+# ---------------------------------------------------------------- cached times
 
 
 def test_a_known_state_is_not_timed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -296,7 +296,7 @@ def test_the_cache_is_in_the_users_cache_folder(monkeypatch: pytest.MonkeyPatch,
     assert default_path().is_relative_to(Path.home() / ".cache")
 
 
-# ---------------------------------------------------------------- what a time depends on
+# ---------------------------------------------------------------- keys of cached times
 
 
 def chain(*operators: str, names: str = "abcdef", size: int = 4) -> ModelProto:
@@ -438,7 +438,7 @@ def test_median_interval_holds_the_median() -> None:
 
 
 def test_a_run_that_fails_while_it_is_timed_is_told() -> None:
-    """Half of the runs read behind the end of a tensor, but not the first one."""
+    """About half of the runs read past the end of a tensor, but the first run does not."""
     nodes = [
         helper.make_node("RandomUniform", [], ["random"], shape=[1], low=0.0, high=2.0, seed=2.0),
         helper.make_node("Cast", ["random"], ["place"], to=TensorProto.INT64),
@@ -454,7 +454,7 @@ def test_a_run_that_fails_while_it_is_timed_is_told() -> None:
 
 
 def test_a_model_whose_output_is_not_as_declared_is_timed() -> None:
-    """The output's size follows from the value of an input."""
+    """The size of the output depends on the value of an input."""
     graph = helper.make_graph(
         [helper.make_node("ConstantOfShape", ["shape"], ["y"])],
         "filled",

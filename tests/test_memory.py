@@ -1,4 +1,4 @@
-"""What of a large model is in memory at a time: one session, and tensors mapped from files."""
+"""Memory that a large model takes: one session at a time, and tensors that are mapped from files."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ CPU = Device()
 
 
 class Counted:
-    """A model that takes a known time, and knows how many of its kind are there at the same time."""
+    """A model with a known time that counts the models of its kind that exist at the same time."""
 
     alive = 0
     most = 0
@@ -161,7 +161,7 @@ def test_the_memory_of_the_first_run_of_a_timed_session_is_freed() -> None:
     ]
     proto = model(nodes, {"x": [rows, 8]}, {"y": [rows]}, [weight("w", 8, 256), weight("v", 256, 256)])
     growth: list[int] = []
-    for _ in range(3):  # other parts of the process may take memory meanwhile
+    for _ in range(3):  # other parts of the process may allocate memory in between
         session = Session(proto, CPU)
         start = resident_bytes("VmRSS")
         bound = session.bind({"x": np.ones((rows, 8), np.float32)})
@@ -204,7 +204,7 @@ def test_the_optimized_graph_is_written_without_the_weights(tmp_path: Path) -> N
 def test_a_large_weight_that_is_computed_is_so_when_it_is_read(
     kept: int, reads: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Where no more than so many bytes are `kept` of such weights, another reading `reads` so many of them anew."""
+    """At most `kept` bytes of such computed weights stay in memory. A second save computes `reads` weights again."""
     folded = list[Term]()
 
     def fold(terms: Sequence[Term], *how: Any) -> dict[Term, npt.NDArray[Any]]:
@@ -241,7 +241,9 @@ def test_a_large_weight_that_is_computed_is_so_when_it_is_read(
 
 
 def test_large_constants_are_in_files_when_onnx_runtime_loads_a_model() -> None:
-    """Constants of floats and of integers, in the main graph and in a branch. A constant that is an output stays."""
+    """The constants are floats and integers, in the main graph and in a branch. A constant that is an output stays in the
+    model.
+    """
     rng = np.random.default_rng(0)
     tables: dict[str, npt.NDArray[Any]] = {
         "ints": rng.integers(0, 9, (512, 512)),

@@ -1,4 +1,4 @@
-"""Loading, islands, splicing and saving, on small models with what real models have around their operators."""
+"""Loading, islands, splicing and saving, on small models with the surroundings of operators in real models."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def names(island: Island) -> set[str]:
 
 
 def respliced(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with every island computed anew by its own terms."""
+    """Return the model with every island replaced by its own terms."""
     before = ir.from_proto(proto)
     after = splice(before, [Replacement(i.outputs, i.dtype, i.conditions, scope=i.scope) for i in Chart(before).islands()])
     require_valid(after, before)
@@ -138,7 +138,7 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
 
 
 def external(folder: Path, location: str = "weights.bin") -> Path:
-    """A model in `folder` that keeps its weights in another file."""
+    """Save a model in `folder` with its weights in another file, and return the path."""
     path = folder / "m.onnx"
     onnx.save(two_layers(), path, save_as_external_data=True, location="weights.bin", size_threshold=0)
     if location != "weights.bin":
@@ -414,7 +414,9 @@ def _variables(*roots: Term) -> list[Term]:
 
 
 def everything() -> onnx.ModelProto:
-    """A model with what must survive: opaque nodes, a subgraph that captures, a function, tied weights, metadata."""
+    """Return a model with parts that must survive: opaque nodes, a subgraph with captured values, a function, tied weights,
+    metadata.
+    """
     then = helper.make_graph(
         [node("Add", ["a", "b"], ["then"])], "then", [], [helper.make_tensor_value_info("then", TensorProto.FLOAT, [4, 4])]
     )
@@ -553,7 +555,7 @@ def test_replacements_that_need_each_other_are_refused() -> None:
 
 
 def misdeclared(last: list[onnx.NodeProto], *weights: onnx.TensorProto) -> ir.Model:
-    """A model of which the nodes `last` compute an output of rank 3 that is declared with rank 2."""
+    """Return a model in which the nodes `last` compute an output of rank 3 that is declared with rank 2."""
     nodes = [node("Relu", ["x"], ["h"]), node("Relu", ["h"], ["z"]), *last]
     proto = model(nodes, {"x": ["n", 8]}, {"z": ["n", 8]}, weights)
     proto.graph.output.append(helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, "n"]))

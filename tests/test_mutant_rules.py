@@ -1,4 +1,4 @@
-"""Rules from mutants: generalised from mutants at several sizes, proved, stored, and matched first in the search."""
+"""Rules from mutants: they are generalised from several sizes, proved, stored, and matched before a search makes mutants."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def estimate(state: State) -> float:
 
 
 def slow_pools(state: State) -> float:
-    """A device on which pooling that counts what is inside takes long."""
+    """Return the cost on a device where average pools that leave out the padding are slow."""
     pools = sum(t.op == "avg_pool" and t.integer("include_pads") == 0 for t in subterms(*state))
     return estimate(state) + 1e-3 * pools
 
@@ -81,7 +81,7 @@ RULES = RuleSet([], mutants=[stored.rule for stored in STORED])
 
 
 def results(program: Term) -> dict[str, Term]:
-    """The results of the stored rules for a program, by the rule's name."""
+    """Return the results of the stored rules for a program, by rule name."""
     return {name: match.replacements[0] for name, match in RULES.mutants.matches(program)}
 
 
@@ -113,7 +113,7 @@ def test_a_rule_that_is_wrong_at_borders_is_not_proved() -> None:
     assert len(findings.undecided) == 1
 
 
-# ---------------------------------------------------------------- found
+# ---------------------------------------------------------------- generalisation
 
 
 @pytest.mark.long
@@ -187,7 +187,7 @@ def test_as_many_conditions_are_taken_as_are_needed_each_the_simplest() -> None:
 
 
 def met(stated: list[StatedCondition]) -> list[FamilyDraw]:
-    """Some sizes at which the conditions hold."""
+    """Return some sizes at which the conditions hold."""
     return list(islice(draws(DILATED, LARGER, np.random.default_rng(0), where=conjoin_separating_conditions(stated)), 80))
 
 
@@ -217,7 +217,7 @@ def test_no_neighbour_has_empty_data() -> None:
     assert min(n for draw in near for n in draw.numbers[:8]) == 1
 
 
-# ---------------------------------------------------------------- in the search
+# ---------------------------------------------------------------- use in the search
 
 
 def test_where_a_stored_rule_helps_nothing_is_enumerated_or_judged() -> None:
@@ -239,7 +239,7 @@ def test_where_no_stored_rule_helps_mutants_are_enumerated() -> None:
 
 
 class Stored(dict[str, Any]):
-    """A memory of results, by the JSON text of their keys."""
+    """A cache of results whose keys are stored as JSON text."""
 
     def get(self, key: Any, default: Any = None) -> Any:
         return super().get(json.dumps(key), default)
@@ -274,7 +274,7 @@ def test_a_dilated_convolution_is_recalled_as_a_dense_one_where_the_dilation_div
 
 
 def slow_dilations(state: State) -> float:
-    """A device on which convolutions take long on spaced rows, and longer on spaced rows and columns."""
+    """Return the cost on a device where dilated convolutions are slow, and slower with dilated rows and columns."""
     spaced = sum(n > 1 for t in subterms(*state) if t.op == "conv" for n in t.integers("dilations"))
     return estimate(state) + 1e-3 * spaced
 

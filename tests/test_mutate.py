@@ -1,4 +1,4 @@
-"""Mutants: that the enumerator finds what it should from the program alone, and that what it gives is what it says."""
+"""Mutants: the enumeration finds the expected mutants from the program alone, and what it states about a mutant is true."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def values(program: Program, seed: int = 0) -> list[np.ndarray]:
 
 
 def share(program: Program, mutant: Mutant) -> float:
-    """The part of the positions where both are equal, on whole tensors."""
+    """Return the share of positions at which the program and the mutant are equal."""
     pairs = zip(values(program), values(mutant.term), strict=True)
     return float(np.mean(np.concatenate([np.isclose(a, b).ravel() for a, b in pairs])))
 
@@ -280,7 +280,7 @@ def test_a_weight_of_one_number() -> None:
     assert np.allclose(value, 1 / 9, rtol=1e-6)
 
 
-# ---------------------------------------------------------------- layouts and what is read
+# ---------------------------------------------------------------- layouts and reads
 
 
 LAYOUTS: dict[str, tuple[Step, ...]] = {
@@ -357,7 +357,7 @@ def test_the_products_that_are_read_add_up_to_the_value(program: Term) -> None:
 
 
 def added(read: Reads, arrays: dict[Term, np.ndarray]) -> np.ndarray:
-    """The sum of the products that are seen, for each position."""
+    """Return, for each position, the sum of the products at which `read.seen` is true."""
     factors: Sequence[np.ndarray] = [
         arrays[v][tuple(np.clip(c, 0, n - 1) for c, n in zip(at, v.sizes, strict=True))]
         for v, at in zip(read.variables, read.at, strict=True)

@@ -1,4 +1,4 @@
-"""Mutants as moves of the search: what is exchanged equals what was there, and only what measures cheaper is taken."""
+"""Mutants as moves of the search: a replacement equals the replaced term, and is taken only if it measures cheaper."""
 
 from __future__ import annotations
 
@@ -43,28 +43,28 @@ def estimate(state: State) -> float:
 
 
 def slow_pools(state: State) -> float:
-    """A device on which pooling that counts what is inside takes long."""
+    """Return the cost on a device where average pools that leave out the padding are slow."""
     pools = sum(t.op == "avg_pool" and t.integer("include_pads") == 0 for t in subterms(*state))
     return estimate(state) + 1e-3 * pools
 
 
 @functools.cache
 def first() -> tuple[SearchResult, Cache, MutantTally]:
-    """What a search for mutants of the pool finds, remembers and counts, once for all tests that are about that."""
+    """Search for mutants of the pool once for all tests, and return the result, the cache and the counts."""
     memory, tally = Cache(), MutantTally()
     found = search_mutants((TWICE,), RuleSet([]), estimate=estimate, measure=slow_pools, memory=memory, tally=tally)
     return found, memory, tally
 
 
 def searched(limits: SearchLimits | None = None, faster: Faster | None = None) -> SearchResult:
-    """What a search finds that has, unless it is limited, nothing to enumerate any more."""
+    """Run a search that finds all enumerated mutants in the cache, unless limits are given."""
     memory = None if limits else first()[1]
     start, rules = (TWICE,), RuleSet([])
     return search_mutants(start, rules, estimate=estimate, measure=slow_pools, limits=limits, faster=faster, memory=memory)
 
 
 def linear(term: Term) -> Term:
-    """The term without its relus, so that a field can compare it."""
+    """Return the term without its relus, so that values over a field can be compared."""
     done: dict[Term, Term] = {}
     for one in subterms(term):
         args = [done[a] for a in one.args]
@@ -157,7 +157,7 @@ def test_a_search_that_is_cut_short_is_not_remembered(monkeypatch: pytest.Monkey
 
 
 def test_weights_are_solved_for_only_where_that_can_pay() -> None:
-    """Where a glance says that everything but the program is dear, nothing is measured, solved for or judged."""
+    """If the quick cost `glance` is high for everything but the program, no weights are solved for and no mutant is judged."""
     tally = MutantTally()
     found = search_mutants(
         (TWICE,),
@@ -178,13 +178,13 @@ def test_judgements_compare_few_of_all_positions() -> None:
     assert {"recall", "enumerate", "glance", "measure", "solve", "judge", "correct"} == tally.seconds.keys()
 
 
-# ---------------------------------------------------------------- with algorithms
+# ---------------------------------------------------------------- mutants with algorithms
 
 DILATED = apply("conv", X, variable("w", (6, 6, 3, 3), constant=True), pads=(2, 2, 2, 2), dilations=(2, 2))
 
 
 def counted(state: State) -> float:
-    """A device on which a convolution takes twice what its algorithm takes, and all else little."""
+    """Return the cost on a device where a convolution takes twice as long as its algorithm, and other operators take little."""
     return sum({"conv": 1.0, "winograd": 0.5}.get(term.op, 0.01) for term in run_time_terms(state))
 
 
@@ -193,7 +193,10 @@ def algorithms() -> RuleSet:
 
 
 def test_a_mutant_is_taken_for_what_an_algorithm_makes_of_it() -> None:
-    """No rule gives a dilated convolution an algorithm, and dense on every second row and column it costs more by itself."""
+    """No rule gives an algorithm to a dilated convolution.
+
+    The mutant is a dense convolution on every second row and column. Without an algorithm, the mutant costs more.
+    """
     alone = search_mutants((DILATED,), RuleSet([]), estimate=counted, measure=counted)
     assert (alone.outputs, alone.steps) == ((DILATED,), ())
     memory = Cache()
@@ -225,7 +228,9 @@ def test_nothing_is_measured_after_the_deadline() -> None:
 def test_what_is_not_much_faster_is_timed_in_turns_before_it_is_taken(
     sure: float, ratio: float, taken: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is `sure` times as fast need not be; a mutant is `ratio` times as fast in turns."""
+    """A mutant that is `sure` times as fast is taken without a comparison in turns. In turns, the mutant is `ratio` times as
+    fast.
+    """
     asked: list[tuple[State, State]] = []
 
     def faster(one: State, other: State) -> float:

@@ -1,4 +1,4 @@
-"""The script that counts mutants: what it mutates, what it leaves alone, and which tests it runs."""
+"""The script scripts/mutants: the code that it mutates, the code that it leaves alone, and the tests that it runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def load_script() -> types.ModuleType:
-    """The script as a module; `provision`, which it imports, lies beside it."""
+    """Import the script as a module, with the folder of `provision`, which the script imports, on the import path."""
     loader = importlib.machinery.SourceFileLoader("mutants", str(ROOT / "scripts" / "mutants"))
     spec = importlib.util.spec_from_loader("mutants", loader)
     assert spec is not None

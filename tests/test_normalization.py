@@ -1,6 +1,7 @@
-"""Inputs near and at the constants of a model, and inputs at which sigmoids are tiny: what the check and `verify` conclude.
+"""The conclusions of the numerical check and of `verify` on special inputs.
 
-The constants are subtracted from inputs or compared with inputs.
+These inputs are values near or at the constants of a model, and values with tiny sigmoids. A model subtracts its constants
+from inputs, or compares inputs with its constants.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def stored(**arrays: Array) -> list[TensorProto]:
 
 
 def scaler(mean: Array, std: float) -> onnx.ModelProto:
-    """A linear layer after inputs are standardized: `(x - mean) / std @ w`."""
+    """Return a linear layer of standardized inputs: `(x - mean) / std @ w`."""
     nodes = [
         helper.make_node("Sub", ["x", "mean"], ["d"]),
         helper.make_node("Div", ["d", "std"], ["e"]),
@@ -44,7 +45,7 @@ def scaler(mean: Array, std: float) -> onnx.ModelProto:
 
 
 def distributed(mean: Array, std: float) -> onnx.ModelProto:
-    """The same function as `x @ w / std - mean @ w / std`, which cancels if `mean` is large and `std` is small."""
+    """Return the same function as `x @ w / std - mean @ w / std`, which cancels if `mean` is large and `std` is small."""
     nodes = [helper.make_node("MatMul", ["x", "v"], ["d"]), helper.make_node("Sub", ["d", "c"], ["y"])]
     v = WEIGHT.astype(np.float64) / std
     return model(nodes, {"x": [ROWS, COLUMNS]}, {"y": [ROWS, 4]}, stored(v=v, c=mean.astype(np.float64) @ v))
@@ -177,7 +178,7 @@ def test_the_check_and_verify_refuse_what_loses_digits_of_normalized_inputs(
 
 
 def pair(tmp_path: Path, nodes: Sequence[Sequence[NodeProto]], shape: Sequence[int]) -> list[ModelSource]:
-    """Two models of the inputs `x` and `y`, read from files."""
+    """Save two models of the inputs `x` and `y`, and read them from their files."""
     found = []
     weights = stored(five=np.full(1, 5.0), third=np.full(1, 1 / 3))
     for number, some in enumerate(nodes):
@@ -286,7 +287,7 @@ def test_verify_refuses_a_sigmoid_where_tiny_results_matter(tmp_path: Path, kind
 
 
 def test_a_weight_of_zeros_that_divides_an_input_is_no_map() -> None:
-    """The map is not finite, and its arithmetic warns of nothing."""
+    """The map is not finite, and its computation gives no warning."""
     divided = [helper.make_node("Div", ["x", "w"], ["d"]), helper.make_node("Sub", ["d", "c"], ["y"])]
     map_of_input = found(divided, (2, 3), w=np.array([1.0, 0.0, 2.0]), c=np.ones(3))
     assert map_of_input is None or not np.isfinite(map_of_input[0]).all()

@@ -1,4 +1,4 @@
-"""Where values are numbers by what computes them: guards against others go, and so does what computes nothing then."""
+"""Values that are provably never NaN: guards against NaN are removed, and so are operators without effect."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_ranges_hold_what_evaluation_gives() -> None:
 
 
 def guarded(mask: str, weights: str = "", *, before: str = "") -> ModelProto:
-    """Softmax of what is masked, guarded as exporters do, times values."""
+    """Return a model with a softmax of masked values that is guarded as in exported models, times further values."""
     text = f"""
         <ir_version: 9, opset_import: ["" : 20]>
         agraph (float[2, 3] x, float[3, 4] v, bool[2, 3] c) => (float[2, 4] out)
@@ -189,7 +189,7 @@ def test_what_computes_nothing_vanishes_step_by_step() -> None:
 
 @pytest.mark.parametrize(("after", "taken"), [(3.0, 2), (2.0, 1), (1.0, 0)])
 def test_a_search_begins_where_nothing_vanishes(after: float, taken: int) -> None:
-    """`after` is what is left once zeros are gone; the search gets from 3 to 2."""
+    """`after` is the cost without the zeros. The search lowers a cost above 2 to 2."""
     start, clean, better = (apply("add", X, apply("zeros", shape=(3, 4))),), (X,), (apply("relu", X),)
     seen: list[State] = []
 

@@ -1,9 +1,10 @@
-"""The ONNX standard's own node test cases of every operator that a spec binds.
+"""The node test cases of the ONNX standard for every operator that a spec binds.
 
-A case runs if its node lifts: the terms are evaluated by their definitions, and lowered and run in ONNX Runtime, and both must
-be what the case expects. Inputs that a binding asks to be constant (shapes, axes, numbers) are initializers. All other cases
-stand in `onnx_node_cases.txt`, each once and with the reason: under "not evaluated" or "not run" where only that is impossible,
-otherwise because the node does not lift. Cases named `_expanded` are bodies of functions, no nodes, and not looked at.
+A case runs if its node lifts. The test evaluates the terms by their definitions, and also lowers the terms and runs them in
+ONNX Runtime. Both results must be the expected result of the case. Inputs that a binding requires to be constant (shapes,
+axes, numbers) are initializers. The file `onnx_node_cases.txt` lists each other case once, with a reason. The reason is "not
+evaluated" or "not run" if only the evaluation or only the run is impossible. Otherwise, the reason says why the node does not
+lift. Cases named `_expanded` are bodies of functions, not nodes, and are left out.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ pytestmark = pytest.mark.slow
 
 FLOATING, BOOLEAN = "f", "b"
 EVALUATED, RUN = "evaluated", "run"
-NEWEST = 24  # what the oldest ONNX Runtime that superopt asks for runs
+NEWEST = 24  # the newest opset that the oldest supported ONNX Runtime runs
 TABLE = Path(__file__).parent / "onnx_node_cases.txt"
 
 
 def listed() -> dict[str, str]:
-    """Patterns of names of cases that are outside the bindings, each with the reason it stands under."""
+    """Return patterns for the names of the cases outside the bindings, each with its reason."""
     found: dict[str, str] = {}
     reason = ""
     for line in TABLE.read_text().splitlines():
@@ -53,7 +54,7 @@ def listed() -> dict[str, str]:
 
 
 class Case:
-    """One node, the arrays it is given and what must come out."""
+    """One node, its input arrays and its expected outputs."""
 
     def __init__(self, case: Any) -> None:
         self.name: str = case.name
@@ -66,7 +67,10 @@ class Case:
         self.expected = _named(case.model.graph.output, outputs)
 
     def terms(self) -> dict[str, Term] | None:
-        """The terms of the node's results, or of those that the operator must have."""
+        """Return the terms of the node's results, or of the results that the operator must have.
+
+        Return None if the node does not lift.
+        """
         if any(a.dtype.kind == "O" for a in (*self.given.values(), *self.expected.values())):
             return None
         numbers = {name for name, a in self.given.items() if a.dtype.kind not in (FLOATING, BOOLEAN)}
@@ -92,7 +96,7 @@ class Case:
         return {n: t for n, t in wanted.items() if t is not None} if None not in wanted.values() else None
 
     def complaint(self, terms: dict[str, Term]) -> dict[str, str]:
-        """How the terms' values, and what ONNX Runtime makes of them, differ from what the case expects, if they do."""
+        """Describe how the terms' values and ONNX Runtime's results differ from the expected results, if they differ."""
         given = {v.name: self.given[v.name] for v in variables(*terms.values())}
         dtype = next((a.dtype for a in given.values() if a.dtype.kind == FLOATING), np.dtype(np.float32))
         as_given = {FLOATING, BOOLEAN}
@@ -124,14 +128,16 @@ class Case:
 
 
 def _named(values: Iterable[onnx.ValueInfoProto], arrays: Iterable[Any]) -> dict[str, Array]:
-    """The arrays by the values' names; what is no array (a sequence, an optional) as an array of objects."""
+    """Return the arrays by the names of the values. A value that is no array (a sequence, an optional) becomes an array of
+    objects.
+    """
     made = (np.asarray(a) if isinstance(a, np.ndarray | np.generic) else np.empty((), object) for a in arrays)
     return dict(zip((v.name for v in values), made, strict=True))
 
 
 @cache
 def cases() -> tuple[Case, ...]:
-    """The node test cases of the operators that are bound; generating all of them takes some seconds."""
+    """Return the node test cases of the bound operators. Their generation takes some seconds."""
     bound = {op_type for spec in registry().values() for op_type in spec.onnx}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -145,7 +151,7 @@ def _of(model: onnx.ModelProto | None, bound: set[str]) -> bool:
 
 
 def verdict(case: Case, reasons: Sequence[str]) -> str:
-    """What is wrong with the case or with how it is listed; nothing if it is as it should be."""
+    """Describe what is wrong with the case or with its entry in the list, or return an empty text."""
     terms = case.terms()
     if terms is None:
         fits = [r for r in reasons if not r.startswith((f"not {EVALUATED}", f"not {RUN}"))]

@@ -1,4 +1,4 @@
-"""Rules of single operators: what an operator's traits and axioms suggest, and what of it is stored."""
+"""Rules of single operators: the rules that an operator's traits and axioms suggest, and the stored ones among them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`optimize` on small models: what is accepted, what is kept, and that a wrong rewrite does not get through."""
+"""`optimize` on small models: accepted results, models that are kept, and wrong rewrites, which are refused."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ BRANCHES = 8
 
 
 def compare_as(monkeypatch: pytest.MonkeyPatch, found: Callable[[onnx.ModelProto], Comparison]) -> None:
-    """Comparisons of the original with a candidate say this of the candidate, at all sizes."""
+    """Let every comparison of the original with a candidate give the result of `found`, at all sizes."""
 
     def compare_settings(
         _: Setting, candidates: Sequence[tuple[onnx.ModelProto, Device]], *, at: Sequence[object], **__: object
@@ -61,7 +61,7 @@ def compare_as(monkeypatch: pytest.MonkeyPatch, found: Callable[[onnx.ModelProto
 
 
 def branches(blocks: int = 1) -> onnx.ModelProto:
-    """Blocks of eight parallel products each, which are one product of the summed weights."""
+    """Return blocks of eight parallel products each. One product with the sum of the weights can compute a block."""
     nodes, weights = [], []
     x = "x"
     for block in range(blocks):
@@ -80,7 +80,7 @@ def branches(blocks: int = 1) -> onnx.ModelProto:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Short comparisons, none of the nodes alone or of a pass, and no times kept between tests."""
+    """Make comparisons short, skip relowering and the comparison of a pass, and keep no times between tests."""
     monkeypatch.setattr(FLOW, "OPTIMIZATION", replace(OPTIMIZATION, full_comparison_seconds=1.0))
     monkeypatch.setattr(FLOW, "relower", lambda *_: ())
     monkeypatch.setattr(FLOW, "ratio_in_context", lambda *_: None)
@@ -120,7 +120,7 @@ def test_a_faster_model_is_found_and_returned(monkeypatch: pytest.MonkeyPatch) -
 
 
 def looped(times: int) -> onnx.ModelProto:
-    """A loop around parallel products, whose weights and whose last operand are outside."""
+    """Return a Loop around parallel products. The weights and the last operand are outside of the loop."""
     inner = branches().graph
     info = helper.make_tensor_value_info
     carried = [info("i", TensorProto.INT64, []), info("going", TensorProto.BOOL, []), info("x", TensorProto.FLOAT, [96, 192])]
@@ -268,7 +268,7 @@ def test_what_is_not_faster_is_not_checked(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def two_sizes() -> onnx.ModelProto:
-    """Parallel products of two sizes, apart from each other: two segments, both with something to gain."""
+    """Return two separate groups of parallel products of different sizes: two segments, both with something to gain."""
     nodes, weights, x = [], [], "x"
     for size, branches_here in ((192, BRANCHES), (128, 4)):
         names = [f"w{size}.{branch}" for branch in range(branches_here)]
@@ -349,7 +349,10 @@ def test_a_second_run_checks_nothing_again(monkeypatch: pytest.MonkeyPatch, fail
 
 
 def test_where_the_result_cannot_be_run_the_model_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Infinity times zero, of what makes positions, is one of no table: a proof over real numbers does not see it."""
+    """A rewrite may turn a position into NaN (infinity times zero), which is outside of every table.
+
+    A proof over real numbers does not cover infinities.
+    """
     use(monkeypatch, FACTOR)
 
     def stops(_: onnx.ModelProto) -> Comparison:

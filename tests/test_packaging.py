@@ -1,4 +1,4 @@
-"""What is installed: the wheel holds specs/ and substitutions/ inside the package, and the package finds them there."""
+"""The installed files: the wheel contains specs/ and substitutions/ inside the package, and the package finds them there."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ print(json.dumps([op.__file__, str(op.specs_folder()), str(op.substitutions_fold
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel of the checkout."""
+    """Build a wheel of the checkout, and return its path."""
     folder = tmp_path_factory.mktemp("wheel")
     build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)

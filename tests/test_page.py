@@ -1,4 +1,4 @@
-"""The page and the card about an optimization: what they show, that they are well formed, and that names cannot break them."""
+"""The page and the card about an optimization: their content, their well-formed markup, and names that contain markup."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def content(of: Report, name: str = "node") -> PageContent:
 
 
 class Reader(HTMLParser):
-    """Reads a page: its tags, their nesting, its text, and what it would fetch."""
+    """A parser that collects the tags and the text of a page and the files that the page fetches, and checks the nesting."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -348,7 +348,7 @@ def test_a_page_that_cannot_be_written_is_refused_at_once(
 
 
 def parallel_products() -> onnx.ModelProto:
-    """Two products that one product can compute. All names are markup."""
+    """Return a model of two products that one product can compute. Its names contain markup."""
     weights = [
         numpy_helper.from_array(np.random.default_rng(n).standard_normal((256, 256), np.float32), w) for n, w in enumerate("vw")
     ]

@@ -1,4 +1,4 @@
-"""The passes over a model: their orders, how they share the time, and which order is taken."""
+"""The passes over a model: their orders, their shares of the time, and the choice of an order."""
 
 from __future__ import annotations
 
@@ -36,8 +36,10 @@ KINDS: dict[Find, str] = {search_mutants: "mutants", search_island: "sweeps", se
 
 @dataclass
 class Recorded:
-    """A search that notes what is asked of it, and finds what it is told to: seconds saved by kind, as often as listed, and
-    those that are left.
+    """A search that records its requests, and returns planned gains.
+
+    `finds` lists the seconds saved by each kind of search, one number for each request. `left` is the time in seconds that
+    remains after a gain.
     """
 
     finds: dict[str, list[float]] = field(default_factory=dict)
@@ -142,7 +144,7 @@ def test_gains_that_make_the_whole_model_slower_are_left_out(monkeypatch: pytest
     ("low", "high", "saved"), [(1.2, 1.3, 2.0), (1.4, 1.5, 10 - 10 / 1.4), (0.9, 1.1, 10 - 10 / 1.1), (0.8, 1.0, 0.0)]
 )
 def test_savings_are_scaled_to_the_ratio_in_the_whole_model(low: float, high: float, saved: float) -> None:
-    """A model of 10 s, of which the gains save 2 s by the cost model: a factor of 1.25."""
+    """The model takes 10 s. By the cost model, the gains save 2 s, which makes the model 1.25 times as fast."""
     once = priced_in_context([gain(0.5), gain(1.5)], 10.0, low, high)
     assert sum(one.seconds for one in once) == pytest.approx(saved)
     assert once[1].seconds == pytest.approx(3 * once[0].seconds)

@@ -1,4 +1,4 @@
-"""superopt beside other optimizers: all compared in the same rounds, what their processes say, and the tables of it."""
+"""superopt and other optimizers: comparisons in the same rounds, reports of the optimizers' processes, and tables."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PYTHON = Path(sys.executable)
 
 
 class Steady:
-    """What takes the same time in every run, and notes who was run."""
+    """A model that takes the same time in every run, and records its runs."""
 
     def __init__(self, name: str, time: float, visited: list[str]) -> None:
         self.name, self.time, self.visited = name, time, visited
@@ -84,7 +84,7 @@ def test_what_is_obvious_takes_few_rounds() -> None:
 
 
 def _rounds(*times: float, until: StoppingRule = TOLD) -> int:
-    """In how many rounds models that take so long are compared with one that takes 4 ms."""
+    """Return the number of rounds in which models with these times are compared with a model of 4 ms."""
 
     @contextmanager
     def opened(_: int) -> Iterator[Sequence[Sequence[Timed]]]:
@@ -175,7 +175,7 @@ def test_what_cannot_be_run_is_a_row(case: Case, tmp_path: Path) -> None:
 
 
 def installed(folder: Path, name: str, code: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes find a module of that name and code."""
+    """Let processes import a module with this name and code."""
     (folder / f"{name}.py").write_text(code)
     monkeypatch.setenv("PYTHONPATH", str(folder))
 
@@ -332,7 +332,7 @@ def speed(ratio: float, noise: float = 0.01) -> dict[str, Any]:
 
 
 def result(model: str, ratio: float, **others: Any) -> dict[str, Any]:
-    """A result file; each of the others has its row."""
+    """Return a result file with a row for each of the other optimizers."""
     return {
         "model": model,
         "device": {"name": "A processor", "provider": "cpu", "threads": 1, "cuda_graph": False},

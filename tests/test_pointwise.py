@@ -1,4 +1,4 @@
-"""Elementwise operators: what their nodes lift to and come back as, large inputs, and patterns that ONNX Runtime fuses."""
+"""Elementwise operators: lifting and lowering of their nodes, large inputs, and patterns that ONNX Runtime fuses."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def number(value: float) -> Array:
 
 
 def node_model(op_type: str, operands: list[Array | None], constants: list[int], opset: int, **attributes: Any) -> ModelProto:
-    """A model of one node: operands at positions in `constants` are initializers, the others inputs."""
+    """Return a model of one node. Operands at the positions `constants` are initializers, and other operands are inputs."""
     given = {f"v{position}": a for position, a in enumerate(operands) if a is not None}
     names = [f"v{position}" if a is not None else "" for position, a in enumerate(operands)]
     weights = {f"v{position}" for position in constants}
@@ -53,12 +53,12 @@ def node_model(op_type: str, operands: list[Array | None], constants: list[int],
 
 
 def term_of(model: ModelProto) -> Term:
-    """What the value `out` lifts to."""
+    """Return the term that the value `out` lifts to."""
     graph = ir.from_proto(model).graph
     return {v.name: term for v, term in lifted(graph, model.opset_import[0].version).items()}["out"]
 
 
-# op type, operands, positions of constants, attributes, opsets, root of the term
+# op type, operands, positions of constant operands, attributes, opsets, root of the term
 NODES: list[tuple[str, list[Array | None], list[int], dict[str, Any], list[int], str]] = [
     ("Exp", [X], [], {}, [7, 13, 24], "exp"),
     ("Log", [POSITIVE], [], {}, [7, 13, 24], "log"),
@@ -248,7 +248,7 @@ def test_float64_is_right_far_from_zero(name: str) -> None:
 
 
 def _slope(name: str) -> float:
-    """The derivative at zero."""
+    """Return the derivative at zero."""
     return {"sigmoid": 0.25, "tanh": 1.0, "softplus": 0.5, "mish": 0.6, "elu": 1.0}.get(name, 0.5)
 
 
@@ -256,7 +256,7 @@ def _slope(name: str) -> float:
 
 
 def rewritten(text: str) -> tuple[ModelProto, ModelProto]:
-    """The model that ONNX's text form describes, and what its lifted terms lower to."""
+    """Parse a model in ONNX's text form, and return it with the model that its terms lower to."""
     model = parser.parse_model(text)
     onnx.checker.check_model(model, full_check=True)
     opset = model.opset_import[0].version

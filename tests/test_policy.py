@@ -122,7 +122,7 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
         "search/reroll": "RANKS",
     },
 }
-"""For each reason why a number is no policy, the modules and their constants, fields and parameters."""
+"""The modules and their constants, fields and parameters that are not policy, for each reason."""
 EXEMPT = "discovery/universes/"
 """The modules whose constants are the shapes and limits of universes, which are data."""
 UNITS = (
@@ -140,9 +140,9 @@ UNITS = (
     "log2",
 )
 KINDS = frozenset((*UNITS, "count", "counts", "size", "sizes", "depth", "magnitudes", "threads", "characters"))
-"""Words of a field's name that say its unit or kind."""
+"""Words in the names of fields that say the unit or kind."""
 BOUNDS = frozenset(("max", "min", "first", "default", "beyond"))
-"""First words of a name that say its kind, before what is counted."""
+"""First words of field names that say the kind, before the noun that is counted."""
 POLICIES = {
     name: value for name, value in vars(policy).items() if dataclasses.is_dataclass(value) and not isinstance(value, type)
 }

@@ -1,4 +1,4 @@
-"""Device profiles: what they hold, what is predicted from them, and models optimized for a device that is not here."""
+"""Device profiles: their content, predictions from them, and models that are optimized for another device."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ SIMPLE = Roofline(
     node=1e-7,
     last_level=1 << 20,
 )
-"""A device that does one operation a nanosecond, and moves ten bytes."""
+"""A device that does one operation and moves ten bytes in a nanosecond."""
 
 
 def simple(*kernels: MeasuredNode, provider: str = "cpu") -> DeviceProfile:
@@ -63,7 +63,7 @@ def simple(*kernels: MeasuredNode, provider: str = "cpu") -> DeviceProfile:
 
 
 def product(rows: int, inner: int = 64, columns: int = 64) -> list[Json]:
-    """The signature of a matrix product with a weight."""
+    """Return the signature of a matrix product with a weight."""
     operands: list[Json] = [[0, FLOAT, [rows, inner], False], [1, FLOAT, [inner, columns], True]]
     return ["", "MatMul", 13, [], operands, [True]]
 
@@ -77,7 +77,7 @@ def known(rows: int, seconds: float) -> MeasuredNode:
 
 
 def branches(count: int = 8) -> ModelProto:
-    """Parallel products of one operand, which are one product of the summed weights."""
+    """Return parallel products of one operand. One product with the sum of the weights gives the same result."""
     weights = [weight(f"w{n}", 192, 192, seed=n) for n in range(count)]
     products = [helper.make_node("MatMul", ["x", f"w{n}"], [f"p{n}"]) for n in range(count)]
     sums = [helper.make_node("Add", [f"s{n - 1}" if n > 1 else "p0", f"p{n}"], [f"s{n}"]) for n in range(1, count)]
@@ -86,7 +86,7 @@ def branches(count: int = 8) -> ModelProto:
 
 
 def looped() -> ModelProto:
-    """A loop whose body is a sine."""
+    """Return a model with a Loop whose body is a sine."""
     infos = [helper.make_tensor_value_info(n, k, s) for n, k, s in (("i", 7, []), ("c", 9, []), ("v", 1, [4]))]
     body_nodes = [helper.make_node("Identity", ["c"], ["d"]), helper.make_node("Sin", ["v"], ["w"])]
     ends = [helper.make_tensor_value_info(n, k, s) for n, k, s in (("d", 9, []), ("w", 1, [4]))]
@@ -112,7 +112,7 @@ def saved(tmp_path: Path) -> Callable[[DeviceProfile], Path]:
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The profile of this device, which knows the nodes of the branches."""
+    """Return the path of a profile of this device with the times of the nodes of `branches`."""
     folder = tmp_path_factory.mktemp("here")
     onnx.save(branches(), folder / "branches.onnx")
     profile([folder / "branches.onnx"], cache=folder / "times.sqlite").save(folder / "device.json")
@@ -127,7 +127,7 @@ def never(*_: object, **__: object) -> None:
     raise AssertionError("something was measured")
 
 
-# ---------------------------------------------------------------- what a node demands
+# ---------------------------------------------------------------- the work of a node
 
 
 def test_operations_are_those_of_the_definition() -> None:
@@ -403,7 +403,7 @@ def test_what_has_no_price_is_said() -> None:
     assert report.prediction is None
 
 
-# ---------------------------------------------------------------- optimizing for a device that is not here
+# ---------------------------------------------------------------- optimizing for another device
 
 
 def test_the_choice_is_that_of_measuring_and_nothing_is_measured(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

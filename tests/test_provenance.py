@@ -1,4 +1,4 @@
-"""The provenance in a rewritten model's metadata: what it says, when it is written, and that `verify` accepts it."""
+"""The provenance in the metadata of a rewritten model: its content, the models that get it, and its acceptance by `verify`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scripts on a machine that has nothing installed: what they need is installed once, and they begin anew where it is."""
+"""A script on a machine without packages installs the packages that it needs once, and starts again with these packages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.test_house import ROOT, script
 pytestmark = pytest.mark.slow
 
 ON_THEIR_OWN = {"draw_prose", "timed", "zoo"}
-"""The scripts that need nothing that Python does not have: the zoo has an environment of its own for what it writes."""
+"""The scripts that need only Python itself. The zoo has a separate environment for the models that it writes."""
 PYTHON_SCRIPTS = sorted(
     path
     for path in (ROOT / "scripts").iterdir()
@@ -27,12 +27,15 @@ PYTHON_SCRIPTS = sorted(
 
 
 class Begun(Exception):  # noqa: N818
-    """The process is another one from here on."""
+    """An exception in place of the call that replaces the process."""
 
 
 @pytest.fixture
 def bare(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The module on a machine that has nothing; `ran` and `begun` are the commands that it ran, and that it became."""
+    """Return the module `provision` on a machine without packages.
+
+    `ran` lists the commands that it ran. `begun` lists the commands that replaced its process.
+    """
     provision: Any = script("provision.py")
     ran: list[Sequence[str]] = []
     begun: list[Sequence[str]] = []
@@ -111,7 +114,8 @@ def test_scripts_on_their_own_need_nothing(tmp_path: Path) -> None:
 def test_the_runtime_is_chosen_by_the_devices(
     devices: str, failing: str, present: str, installed: list[str], tmp_path: Path
 ) -> None:
-    """A machine without a GPU gets the smaller runtime; if one cannot be installed, the other one is tried.
+    """A machine without a GPU gets the smaller runtime. If this runtime cannot be installed, the script tries the other
+    runtime.
 
     An environment keeps the runtime that it has.
     """

@@ -34,7 +34,7 @@ SWITCH = {"z": np.zeros((), np.float32), "zz": np.ones((), np.float32)}
 
 
 def model(body: str, opset: int = 20) -> ModelProto:
-    """Two matrix products of one operand, their sum `s`, and what the body makes of it."""
+    """Return a model of two matrix products of one operand, their sum `s`, and the nodes of `body`."""
     proto = onnx.parser.parse_model(f"""
         <ir_version: 9, opset_import: ["" : {opset}, "com.microsoft" : 1]>
         agraph (float[8, 16] x, float z, float zz) => (float[8, 16] y)
@@ -52,7 +52,7 @@ def chart(proto: ModelProto, mode: FpMode = FpMode.RELAXED) -> Chart:
 
 
 def inside(proto: ModelProto, mode: FpMode = FpMode.RELAXED) -> set[str]:
-    """The values that the nodes of the islands compute."""
+    """Return the names of the values that the nodes of the islands compute."""
     return {name for island in chart(proto, mode).islands() for name in island.values}
 
 
@@ -120,7 +120,7 @@ def test_a_product_of_few_bits_may_quantize_its_operand(accuracy: int | None, ro
 
 
 def test_random_rewrites_give_the_same_quantized_bits() -> None:
-    """The grid is fine, so that different bits before the quantizer would nearly always give a different output."""
+    """The grid is fine, so different bits before the quantizer would nearly always give a different output."""
     proto = model("h = Mul(s, scale) g = Tanh(h) k = Add(h, g) l = Sub(k, x) t = Div(l, fine) r = Round(t) y = Relu(r)")
     proto.graph.initializer.append(numpy_helper.from_array(np.array(1e-6, np.float32), "fine"))
     given, rules, count = load(proto).model, RuleSet(load_rules()), 0

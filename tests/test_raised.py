@@ -1,4 +1,4 @@
-"""Models of a newer opset, where one is asked for: the same numbers, names and weights, and a certificate that says so."""
+"""Models that are converted to a newer opset on request: their outputs, names and weights, and their certificates."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ FACTOR = "factor: x @ y + x @ z => x @ (y + z) for x[2], y[2], z[2]"
 
 
 def old() -> onnx.ModelProto:
-    """Two products to add, then operators of which opset 13 asks otherwise: axes are attributes before."""
+    """Return a model of opset 11 that adds two products, followed by operators that changed in opset 13.
+
+    In opset 11, the axes of these operators are attributes.
+    """
     nodes = [
         helper.make_node("MatMul", ["x", "v"], ["p"]),
         helper.make_node("MatMul", ["x", "w"], ["q"]),

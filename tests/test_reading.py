@@ -1,4 +1,4 @@
-"""Reading rules: the list, one rule with its proof and an example, and the drawing of both sides."""
+"""Output about rules: the list, one rule with its proof and an example, and the drawing of both sides."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def _integers(*values: int) -> Array:
 X, IMAGE, VECTOR = _floats(2, 3, 4), _floats(2, 6, 3, 5), _floats(4)
 SIX = [_floats(6), _floats(6)]
 
-# op type, operands, positions of those that are constant, attributes, opsets
+# op type, operands, positions of constant operands, attributes, opsets
 BOUND: list[tuple[str, list[Array], list[int], dict[str, Any], list[int]]] = [
     ("MatMul", [VECTOR, VECTOR], [], {}, [7, 13]),
     ("MatMul", [X, VECTOR], [], {}, [7, 13]),
@@ -148,7 +148,7 @@ def test_a_node_outside_the_bindings_stays_opaque(case: Any) -> None:
     assert OneNode(op_type, operands, opset=18, constants=constants, outputs=outputs, **attributes).lifted() is None
 
 
-# ---------------------------------------------------------------- how terms are written
+# ---------------------------------------------------------------- lowered forms of terms
 
 
 def _op_types(lowered: Lowered) -> list[str]:
@@ -230,7 +230,7 @@ def test_a_factor_that_is_not_constant_stays_a_product() -> None:
     assert _op_types(lower({"y": term}, 17)) == ["LayerNormalization", "Mul"]
 
 
-# ---------------------------------------------------------------- what models write out
+# ---------------------------------------------------------------- composites that models write out
 
 
 def _model(body: str, shape: tuple[int, ...], opset: int = 13) -> onnx.ModelProto:
@@ -316,7 +316,10 @@ def _gathering(opset: int) -> onnx.ModelProto:
 
 
 def _spliced(model: onnx.ModelProto, change: Any = None) -> tuple[bytes, list[Array], list[Array]]:
-    """The model with its one island computed anew by `change` of its terms, and what both models compute."""
+    """Replace the one island of the model by `change` of its terms.
+
+    Return the new model and the outputs of both models.
+    """
     loaded = ir.from_proto(model)
     (island,) = Chart(loaded).islands()
     outputs = {name: change(t) if change else t for name, t in island.outputs.items()}

@@ -1,4 +1,4 @@
-"""Replay is a check: rules and proofs changed at random are refused, and one more axis is carried only where it may be."""
+"""Replay refuses rules and proofs with random changes, and adds an axis to an equation only if the equation then holds."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SEED = 5
 
 
 def sides_differ(equation: Equation) -> bool:
-    """Whether random instances show the equation to be wrong, or its right side to be ill typed where its left side is not."""
+    """Return whether random instances refute the equation, or whether only its right side is ill typed."""
     try:
         return type_objection(Assumptions(equation)) is not None or mismatch(equation, instances=12, seed=0) is not None
     except (InstantiationError, ShapeError):
@@ -41,14 +41,17 @@ def sides_differ(equation: Equation) -> bool:
 
 
 def changed(text: str, other: str, rng: random.Random) -> str:
-    """The text with one of its words, numbers or signs replaced by one of either text."""
+    """Return the text with one of its words, numbers or signs replaced by a random one from either text."""
     word = re.compile(r"[a-z_]+|[0-9]+|[-+*@]")
     here = rng.choice(list(word.finditer(text)))
     return f"{text[: here.start()]}{rng.choice(word.findall(text + other))}{text[here.end() :]}"
 
 
 def mutants(rules: list[StoredRule], rng: random.Random) -> Iterator[tuple[StoredRule, Rule]]:
-    """Rules that are wrong, each made from a stored one by a change of its right side or by dropping a condition."""
+    """Yield wrong rules with the stored rules from which they are made.
+
+    A wrong rule has a changed right side or lacks a condition.
+    """
     while True:
         stored = rng.choice(rules)
         said = stored.rule.statement
@@ -67,7 +70,7 @@ def mutants(rules: list[StoredRule], rng: random.Random) -> Iterator[tuple[Store
 
 
 def forged(stored: StoredRule, rule: Rule, folder: Path) -> str:
-    """What checking the store says of a rule that is filed with another one's proof."""
+    """Store a rule with the proof of another rule, and return the verdict of the store's check."""
     ledger: LedgerEntry = replace(stored.entry, key=digest(rule), specs=spec_digests(rule, stored.entry.axioms))
     write_family("forged", "", [(rule, ledger)], folder)
     (row,) = prove_store(fresh=False, folder=folder)
@@ -133,7 +136,7 @@ def test_writing_proofs_changes_nothing_but_proofs(tmp_path: Path) -> None:
     assert [row.word for row in prove_store(fresh=False, folder=tmp_path)] == ["proved"]
 
 
-# ---------------------------------------------------------------- questions that need not be asked
+# ---------------------------------------------------------------- arithmetic questions that a check can skip
 
 
 @pytest.mark.parametrize(
@@ -167,7 +170,7 @@ def test_converse_rules_are_checked_together_as_each_by_itself(rules: list[Store
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
-    """The questions of arithmetic that were asked, by digest, and whether the claim was found to hold."""
+    """Record the arithmetic questions that a proof asks, by digest, with their answers."""
     found: dict[str, bool] = {}
     answer = arithmetic._answer
 

@@ -1,4 +1,4 @@
-"""Unrolled recurrences recognized by their definitions, however a model writes their steps."""
+"""Unrolled recurrences are recognized by their definitions, in all forms in which models write the steps."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def in_four(whole: Term, order: str) -> dict[str, Term]:
 
 
 def two_products(x: Term, h: Term, name: str) -> dict[str, Term]:
-    """As PyTorch exports a cell: transposed weights, two biases, the gates in its own order."""
+    """Return the gates of a cell as PyTorch exports it: transposed weights, two biases, and PyTorch's order of the gates."""
     w, r = (weight(f"{name}{side}", 4 * WIDTH, n) for side, n in (("w", x.sizes[-1]), ("r", WIDTH)))
     products = [apply("matmul", a, apply("transpose", m, perm=(1, 0))) for a, m in ((x, w), (h, r))]
     biases = [wide(weight(f"{name}{side}", 4 * WIDTH), x) for side in ("b", "a")]
@@ -66,20 +66,20 @@ def two_products(x: Term, h: Term, name: str) -> dict[str, Term]:
 
 
 def one_product(x: Term, h: Term, name: str) -> dict[str, Term]:
-    """As TensorFlow's cell does: one product of the element and the state side by side."""
+    """Return the gates of a cell as TensorFlow writes it: one product with the element and the state side by side."""
     kernel = weight(f"{name}k", x.sizes[-1] + WIDTH, 4 * WIDTH)
     product = apply("matmul", apply("concat", x, h, axis=-1), kernel)
     return in_four(apply("add", product, wide(weight(f"{name}b", 4 * WIDTH), x)), "icfo")
 
 
 def products_of_gates(x: Term, h: Term, name: str) -> dict[str, Term]:
-    """A linear layer for every gate, without biases."""
+    """Return the gates of a cell with separate weights for every gate, without biases."""
     weights = {g: (weight(f"{name}w{g}", x.sizes[-1], WIDTH), weight(f"{name}r{g}", WIDTH, WIDTH)) for g in "ofic"}
     return {g: apply("add", apply("matmul", x, w), apply("matmul", h, r)) for g, (w, r) in weights.items()}
 
 
 def lstm(elements: Sequence[Term], h: Term, c: Term, gates: Gates = two_products, name: str = "") -> list[tuple[Term, Term]]:
-    """The states after every step."""
+    """Return the states after every step."""
     found: list[tuple[Term, Term]] = []
     for x in elements:
         z = gates(x, h, name)
@@ -104,7 +104,9 @@ def operators(state: State) -> list[str]:
 
 
 def require_same(start: State, after: State) -> None:
-    """Both compute the same by their definitions, and what the second lowers to does in ONNX Runtime."""
+    """Require that both states have equal values by their definitions, and that the lowered second state has these values
+    too.
+    """
     arrays = arrays_for(*start)
     expected, found = evaluated(arrays, *start), evaluated(arrays, *after)
     for one, other in zip(expected, found, strict=True):
@@ -287,7 +289,11 @@ def test_only_a_part_without_a_recurrence_is_written_anew(unrolled: bool) -> Non
 
 
 def gru(elements: Sequence[Term], h: Term, *, blended: bool) -> Term:
-    """The state after the last step, blended of two by the update gate, or moved from one towards the other."""
+    """Return the state after the last step.
+
+    With `blended`, the update gate weights the old and the new state. Otherwise, it moves the new state towards the old
+    state.
+    """
     w, r, b, a = (weight(name, *shape) for name, shape in (("w", (INPUTS, 12)), ("r", (WIDTH, 12)), ("b", (12,)), ("a", (12,))))
     for x in elements:
         of_x, of_h = (apply("add", apply("matmul", s, m), wide(v, x)) for s, m, v in ((x, w, b), (h, r, a)))

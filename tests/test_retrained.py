@@ -1,4 +1,4 @@
-"""Replayed certificates: rewrites of one model, applied to the same graph with other weights, or left out with a reason."""
+"""Replayed certificates: rewrites of one model are applied to the same graph with other weights, or left out with a reason."""
 
 from __future__ import annotations
 
@@ -62,7 +62,10 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def retrained(proto: onnx.ModelProto, **changed: Any) -> onnx.ModelProto:
-    """The model with other random tensors, and these values of the named tensors. Single numbers stay."""
+    """Return the model with other random tensors.
+
+    `changed` gives the values of named tensors. Single numbers do not change.
+    """
     other = onnx.ModelProto()
     other.CopyFrom(proto)
     random = np.random.default_rng(7)
@@ -76,7 +79,7 @@ def retrained(proto: onnx.ModelProto, **changed: Any) -> onnx.ModelProto:
 
 
 def by(*names: str, rules: RuleSet, wanted: Callable[[Term], bool] = lambda _: True) -> Find:
-    """A search that applies these rules, each at its first match whose new term is wanted."""
+    """Return a search that applies these rules, each at its first match whose new term is `wanted`."""
 
     def find(state: State) -> SearchResult | None:
         here, steps = state, list[Step]()
@@ -99,7 +102,7 @@ def outputs(proto: onnx.ModelProto, seed: int = 3) -> list[np.ndarray[Any, Any]]
 
 
 def two_branches() -> onnx.ModelProto:
-    """Two parts that share nothing: each adds two products of its input, and scales the sum."""
+    """Return a model of two independent parts. Each part adds two products of its input, and scales the sum."""
     nodes, weights = list[onnx.NodeProto](), list[onnx.TensorProto]()
     for part in "pq":
         nodes += [helper.make_node("MatMul", [f"{part}x", f"{part}{w}"], [f"{part}{w}x"]) for w in "wv"]
@@ -112,7 +115,7 @@ def two_branches() -> onnx.ModelProto:
 
 
 def guarded() -> onnx.ModelProto:
-    """tanh(x) / d where x is positive, and 0 elsewhere. The divisors are positive weights."""
+    """Return a model that computes tanh(x) / d where x is positive, and 0 elsewhere. The divisors d are positive weights."""
     nodes = [helper.make_node("Tanh", ["x"], ["t"]), helper.make_node("Greater", ["t", "z"], ["c"])]
     nodes.append(helper.make_node("Div", ["t", "d"], ["q"]))
     nodes.append(helper.make_node("Where", ["c", "q", "z"], ["y"]))
@@ -289,7 +292,7 @@ def test_a_mutant_is_judged_again() -> None:
 
 @pytest.mark.parametrize(("family", "repeated"), [(MUTANTS, True), ("matrix", False)])
 def test_a_mutant_of_one_operator_needs_only_bounded_operands(family: str, *, repeated: bool) -> None:
-    """The sign of a zero matters here, so that other rules which may change it are not permitted."""
+    """The sign of a zero matters here. Rules of other families that may change this sign are not allowed."""
     stated = parse_rule(
         "turned: x @ y => transpose(transpose(y, perm=(-1, -2)) @ transpose(x, perm=(-1, -2)), perm=(-1, -2)) for x[2], y[2]"
     )

@@ -1,4 +1,6 @@
-"""One failure does not end a run: windows are left as they are, malformed models refused; wide and deep models are searched."""
+"""Failures that do not end a run: windows stay unchanged, and malformed models are refused. Wide and deep models are
+searched.
+"""
 
 from __future__ import annotations
 
@@ -152,7 +154,7 @@ def deep(count: int, ops: Sequence[str]) -> ModelProto:
 
 
 def relowered(given: ModelProto) -> None:
-    """Lifts the model, estimates and canonicalizes each island as a search does, and lowers it again."""
+    """Lift the model, estimate and canonicalize each island as a search does, and lower the islands again."""
     loaded = load(given).model
     parts = whole_islands(Chart(loaded), {TOP: 1.0})
     assert parts

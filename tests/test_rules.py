@@ -1,7 +1,7 @@
 """Stored rules in ONNX Runtime: both sides, lowered to ONNX at random sizes and attributes, agree to rounding.
 
-Each rule is run once at two of its choices of ranks; `scripts/check_rules` runs them all, several times, and
-benchmarks/rules.json is what it says.
+The tests run each rule once at two of its choices of ranks. `scripts/check_rules` runs all choices several times, and
+benchmarks/rules.json is its output.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def test_every_stored_rule_can_be_applied() -> None:
         assert all(Pattern.of(equation).usable for equation in rule.equations), rule.name
 
 
-# ---------------------------------------------------------------- the means
+# ---------------------------------------------------------------- the helpers of these tests
 
 WRONG = parse_rule("wrong: relu(x + y) => relu(x) + relu(y)  for x[1, 2, 3, 4], y[1, 2, 3, 4]")
 RIGHT = parse_rule("right: x - y => x + scale(y, factor=-1)  for x[1, 2, 3, 4], y[1, 2, 3, 4]")
@@ -73,7 +73,7 @@ def test_the_choices_of_ranks_are_the_rules_own() -> None:
 
 
 def test_the_committed_full_run_is_of_the_stored_rules() -> None:
-    """`scripts/check_rules --json benchmarks/rules.json` writes it anew."""
+    """`scripts/check_rules --json benchmarks/rules.json` writes the file again."""
     told = json.loads((Path(__file__).parent.parent / "benchmarks" / "rules.json").read_text())
     assert told["digest"] == rules_digest(RULES)
     assert told["rules"] == len(RULES)

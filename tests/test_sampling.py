@@ -1,4 +1,4 @@
-"""Sampling: instances are legal and reach the hard cases, comparison is exact, and the same seed draws the same."""
+"""Sampling: instances are legal and include the hard cases, comparison is exact, and a seed always gives the same instances."""
 
 from __future__ import annotations
 

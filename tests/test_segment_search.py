@@ -1,4 +1,4 @@
-"""The search of a segment: the order of its stages, what the key of the cache holds, and a stage that fails."""
+"""The search of a segment: the order of its stages, the content of the cache key, and a stage that fails."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def find(start: State, _: RuleSet, /, *, estimate: Cost, measure: Cost, limits: 
 
 @pytest.fixture
 def clock() -> Clock:
-    """A clock whose cache is in memory."""
+    """Return a clock with a cache in memory."""
     return Clock(Device("cpu", 1))
 
 
@@ -126,7 +126,7 @@ class Sure(Clock):
 
 
 class Lucky(Noted):
-    """A search that finds a state, equal to the start, that is faster by a given factor."""
+    """A search that finds a state equal to the start, with a time that is lower by a given factor."""
 
     def __init__(self, clock: Clock, seconds: float, factor: float) -> None:
         super().__init__(clock)
@@ -156,6 +156,6 @@ TINY, SMALL, CLEAR = 1 + SEARCH.min_gain_share / 2, 1 + 2 * SEARCH.min_gain_shar
 def test_a_long_run_is_timed_again_only_for_a_gain_that_is_in_doubt(
     seconds: float, factor: float, *, faster: bool, kept: bool
 ) -> None:
-    """Of a segment that takes long, a clear gain is accepted and a tiny one is not, whatever a second measurement would say."""
+    """In a segment that takes long, a clear gain is accepted and a tiny gain is refused without a second measurement."""
     found = Lucky(Sure(faster=faster), seconds, factor).gain().found
     assert (len(found.steps), found.after) == ((1, seconds / factor) if kept else (0, seconds))

@@ -1,4 +1,4 @@
-"""The symbolic evaluator of shape arithmetic: what is the same at all sizes is known, and nothing else."""
+"""The symbolic evaluator of shape arithmetic: it knows the values that are the same at all sizes, and no others."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ CONSTANTS = [whole("axis", 0), whole("zero", [0]), *(whole(f"c{n}", n) for n in 
 
 
 def computed(nodes: list[NodeProto], weights: Sequence[TensorProto] = ()) -> str:
-    """What the evaluator says of the scalar `r` that nodes compute from `n`, the first size of an input."""
+    """Return the evaluator's description of the scalar `r`, which the nodes compute from `n`, the first size of an input."""
     start = [node("Shape", ["x"], ["shape"]), node("Gather", ["shape", "axis"], ["n"])]
     ends = [node("Cast", ["r"], ["y"], to=TensorProto.FLOAT)]
     views = Views(ir.from_proto(model([*start, *nodes, *ends], {"x": ["n", 64]}, ["y"], [*CONSTANTS, *weights])))
@@ -69,13 +69,13 @@ def computed(nodes: list[NodeProto], weights: Sequence[TensorProto] = ()) -> str
 
 
 def chain(*steps: tuple[str, str]) -> list[NodeProto]:
-    """Nodes that apply binary operators to `n` in turn."""
+    """Return nodes that apply binary operators to `n` in turn."""
     names = ["n", *(f"t{i}" for i in range(len(steps) - 1)), "r"]
     return [node(op, [names[i], other], [names[i + 1]]) for i, (op, other) in enumerate(steps)]
 
 
 def cut_of_the_shape(first: list[int], last: list[int], step: list[int] | None) -> list[NodeProto]:
-    """Nodes that compute the first element of a slice of the shape (n, 64)."""
+    """Return nodes that compute the first element of a slice of the shape (n, 64)."""
     bounds = {"b": first, "e": last} | ({} if step is None else {"a": [0], "s": step})
     return [
         *(node("Constant", [], [name], value=whole(name, numbers)) for name, numbers in bounds.items()),
@@ -337,7 +337,7 @@ def test_a_product_with_a_stack_of_matrices_is_a_stack(stack: list[int]) -> None
     assert shape[-2:] == (dimension("n"), 5)
 
 
-# ---------------------------------------------------------------- islands and their siblings that are provable
+# ---------------------------------------------------------------- islands, and siblings with provable facts
 
 
 def two_products(source: str, target: str) -> list[NodeProto]:
@@ -356,7 +356,7 @@ def islands_of(proto: onnx.ModelProto) -> dict[str, Term]:
 
 
 def relowered(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with every island lowered anew."""
+    """Return the model with every island lowered again."""
     original = ir.from_proto(proto)
     replacements = [Replacement(i.outputs, i.dtype, i.conditions, i.sizings, i.scope) for i in Chart(original).islands()]
     return ir.to_proto(splice(original, replacements))
@@ -372,7 +372,10 @@ def require_alike(proto: onnx.ModelProto, other: onnx.ModelProto, shapes: list[d
 
 
 def padded(*, even: bool) -> onnx.ModelProto:
-    """A length padded by its remainder; where it is `even` by construction, by nothing."""
+    """Return a model that pads a length by its remainder.
+
+    With `even`, the length is even by construction, so that the padding is 0.
+    """
     doubled = [node("Concat", ["x", "x"], ["z"], axis=0)] if even else [node("Identity", ["x"], ["z"])]
     nodes = [
         *doubled,
@@ -409,7 +412,7 @@ def test_same_pads_are_kept_as_an_attribute_where_they_depend_on_the_size(size: 
 
 @pytest.mark.parametrize("exact", [True, False])
 def test_sizes_in_floating_point_are_assumed_to_be_small(*, exact: bool) -> None:
-    """A Cast has integers on one side alone, and a comparison of floating-point numbers has truth values on one side."""
+    """A comparison of a size in floating point needs an assumption about the size. A comparison of integers does not."""
     sizes = [node("Cast", ["n"], ["f"], to=TensorProto.FLOAT), node("Greater", ["f", "four"], ["r"])]
     steps = chain(("Greater", "c4")) if exact else sizes
     start = [node("Shape", ["x"], ["shape"]), node("Gather", ["shape", "axis"], ["n"])]
@@ -434,7 +437,7 @@ def test_dimensions_without_a_name_are_not_equal() -> None:
 
 
 def test_what_the_model_demands_is_assumed_and_said() -> None:
-    """A product demands equal inner sizes, and a sum with a cut of the same length that the cut is the whole."""
+    """A product requires equal inner sizes. A sum with the first n rows of a table requires that the table has n rows."""
     product = model(
         [node("MatMul", ["x", "z"], ["y"]), node("MatMul", ["y", "z"], ["u"])], {"x": ["?", "?"], "z": ["?", "?"]}, ["u"], []
     )
@@ -481,7 +484,7 @@ def test_a_mask_of_units_is_dropped_without_knowing_its_sizes() -> None:
 
 
 def test_a_flattened_tensor_may_be_empty() -> None:
-    """A Reshape to 0 and -1 would fail at a batch of 0, where the original runs."""
+    """A Reshape to the shape (0, -1) would fail at a batch of 0, but the original model runs at this size."""
     proto = model([node("Flatten", ["x"], ["f"]), node("Relu", ["f"], ["y"])], {"x": ["n", "m", 4]}, ["y"], [])
     (term,) = islands_of(proto).values()
     assert [t.op for t in subterms(term) if t.args] == ["reshape", "relu"]
@@ -489,7 +492,7 @@ def test_a_flattened_tensor_may_be_empty() -> None:
 
 
 def test_a_condition_on_a_size_is_exact_at_no_elements() -> None:
-    """The mean of no rows is the number that the model gives for it."""
+    """For zero rows, the model returns a given number in place of the sum."""
     nodes = [
         node("Shape", ["x"], ["shape"]),
         node("Gather", ["shape", "axis"], ["n"]),
@@ -571,7 +574,7 @@ def test_a_reduction_without_axes_that_is_an_identity_is_known(axes: list[int] |
     ],
 )
 def test_data_that_is_computed_with_may_overflow(nodes: list[NodeProto], expected: str) -> None:
-    """Integers that a model reads may be the largest of their type, sizes are not; sums and products are modular."""
+    """Integers that a model reads may be the largest of their type, but sizes may not. Sums and products are modular."""
     read = [node("Cast", ["x"], ["all"], to=TensorProto.INT64), node("ReduceMax", ["all"], ["i"], keepdims=0)]
     found = computed([*read, *nodes])
     assert found == expected or (expected == "unknown" and found.startswith("?"))

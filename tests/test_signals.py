@@ -1,4 +1,4 @@
-"""Signals, sent to commands that run in processes of their own: what is written, and with which code they end."""
+"""Signals to commands in separate processes: the files that the commands write, and their exit codes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def wait(text):
     for _ in range(600):
         time.sleep(0.1)
 """
-"""What a process begins with: `wait` stands for work that takes a minute."""
+"""The first lines of a process. `wait` stands for work that takes a minute."""
 LOADING = "importlib.import_module('superopt.flows.prepare').load_rules = lambda: wait('here')"
 SEARCHING = """
 find = flow.SegmentSearch.gains
@@ -86,7 +86,7 @@ Path.replace = placed
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """A model of which everybody finds a faster one: many products of one tensor, summed."""
+    """Return the path of a model that every search makes faster: a sum of many products of one tensor."""
     names = [f"w{i}" for i in range(8)]
     nodes = [helper.make_node("MatMul", ["x", name], [f"p{name}"]) for name in names]
     total = "pw0"
@@ -100,7 +100,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def started(source: Path, setup: str, *more: str) -> subprocess.Popen[str]:
-    """`superopt optimize` with a budget of a minute, after the setup."""
+    """Start `superopt optimize` with a budget of a minute, after the Python code `setup`."""
     command = [sys.executable, "-c", f"{START}{setup}\nsys.exit(cli.main())", "optimize", str(source)]
     (source.parent / "temporary").mkdir()
     places = {"XDG_CACHE_HOME": str(source.parent / "cache"), "TMPDIR": str(source.parent / "temporary")}
@@ -109,8 +109,9 @@ def started(source: Path, setup: str, *more: str) -> subprocess.Popen[str]:
 
 
 def signalled(running: subprocess.Popen[str], *numbers: int, at: Sequence[str] = ("here",)) -> tuple[int, str]:
-    """The code with which the process ends that gets these signals, each when it has printed the next of these lines, and what
-    it prints from then on.
+    """Send each signal after the process has printed the next line of `at`.
+
+    Return the exit code of the process and the rest of its output.
     """
     assert running.stderr is not None
     lines: list[str] = []
@@ -124,13 +125,13 @@ def signalled(running: subprocess.Popen[str], *numbers: int, at: Sequence[str] =
 
 
 def left(source: Path) -> set[str]:
-    """What lies beside the model, and what superopt left where temporary files go."""
+    """Return the names of the files beside the model and of superopt's temporary files."""
     beside = {path.name for path in source.parent.iterdir()} - {"cache", "temporary"}
     return beside | {path.name for path in (source.parent / "temporary").glob("superopt*")}
 
 
 def ends_without_a_result(source: Path, code: int, found: tuple[int, str]) -> None:
-    """The process ended with the code and one line, and left what was there."""
+    """Require that the process ended with the code and one line, and changed no file."""
     assert (found[0], found[1].splitlines()[-1]) == (code, "superopt: interrupted; nothing was written")
     assert "Traceback" not in found[1]
     assert (source.parent / "out.onnx").read_bytes() == BEFORE

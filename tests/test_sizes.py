@@ -1,4 +1,4 @@
-"""The sizes at which mutants are compared: the ranges that they are drawn from."""
+"""The ranges from which sizes for the comparison of mutants are drawn."""
 
 from __future__ import annotations
 

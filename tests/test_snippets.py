@@ -49,7 +49,7 @@ def tier(page: str) -> list[pytest.MarkDecorator]:
 
 
 def example_model() -> onnx.ModelProto:
-    """A model with the inputs and the dimensions that the pages name."""
+    """Return a model with the inputs and the dimensions that the pages name."""
     info, node = helper.make_tensor_value_info, helper.make_node
     nodes = [
         node("MatMul", ["x", "v"], ["a"]),
@@ -76,7 +76,7 @@ def example_model() -> onnx.ModelProto:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the files that the pages name, as the current folder, with a cache of its own."""
+    """Make a folder with the files that the pages name and with its own cache, and make it the current folder."""
     for name in FOLDERS:
         (tmp_path / name).symlink_to(ROOT / name)
     for name in ("in.onnx", "out.onnx", "model.onnx", "faster.onnx"):

@@ -51,20 +51,22 @@ def model(nodes: Sequence[NodeProto], width: int = 8, stored: Sequence[SparseTen
 
 
 def linear(width: int = 8, **form: Any) -> ModelProto:
-    """Two products by sparse weights, the second of which can be moved into the first, or the first into the second."""
+    """Return a chain of two products by sparse weights. Each of the products can be moved into the other."""
     nodes = [node("MatMul", ["x", "w"], ["p"]), node("MatMul", ["p", "v"], ["q"]), node("Relu", ["q"], ["y"])]
     stored = [sparse(name, weight(width, width, seed=seed), **form) for seed, name in enumerate("wv")]
     return model(nodes, width, stored)
 
 
 def in_constants(**form: Any) -> ModelProto:
-    """Two products by sparse weights of Constant nodes."""
+    """Return a chain of two products by sparse weights of Constant nodes."""
     nodes = [node("Constant", [], [n], sparse_value=sparse("", weight(8, 8, seed=s), **form)) for s, n in enumerate("wv")]
     return model([*nodes, node("MatMul", ["x", "w"], ["p"]), node("MatMul", ["p", "v"], ["y"])])
 
 
 def in_branches(*, constants: bool = False) -> ModelProto:
-    """Two branches that store different sparse weights of one name, as initializers or in Constant nodes."""
+    """Return a model with two branches. The branches store different sparse weights of one name, as initializers or Constant
+    nodes.
+    """
 
     def branch(seed: int) -> GraphProto:
         one = sparse("w", weight(8, 8, seed=seed))
@@ -91,7 +93,7 @@ def in_function() -> ModelProto:
 
 
 def outputs(stored: ModelProto | Path, width: int = 8) -> list[Array]:
-    """Return the outputs that ONNX Runtime computes on ones and on zeros, which take the two branches of a model."""
+    """Return the outputs that ONNX Runtime computes on ones and on zeros, which select the two branches of a model."""
     content = stored.SerializeToString() if isinstance(stored, ModelProto) else str(stored)
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     return [np.asarray(session.run(None, {"x": np.full((3, width), n, np.float32)})[0]) for n in (1, 0)]

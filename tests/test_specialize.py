@@ -1,4 +1,4 @@
-"""Fixed inputs and sizes, and branches that are always taken: the specialized model, its refusals, and its certificate."""
+"""Fixed inputs and sizes, and branches that are always taken: the specialized model, refused options, and the certificate."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def model(
 
 
 def by_rate(size: int = 16) -> ModelProto:
-    """A model that multiplies by two other weights at each of two rates. Both branches use the same names."""
+    """Return a model that multiplies by different weights at each of two rates. Both branches use the same names."""
     rng = np.random.default_rng(0)
 
     def branch(scale: float) -> GraphProto:
@@ -72,7 +72,10 @@ def by_rate(size: int = 16) -> ModelProto:
 
 
 def squeezing() -> ModelProto:
-    """A model that squeezes an axis only if its size is 1, as PyTorch's exporter writes it, twice, with a nested If."""
+    """Return a model that squeezes an axis only if its size is 1, as PyTorch's exporter writes it.
+
+    The model does this twice, each time with a nested If.
+    """
 
     def squeezed(x: str, y: str) -> list[NodeProto]:
         inner = body([node("Relu", [x], ["i"])], ["i"]), body([node("Neg", [x], ["i"])], ["i"])
@@ -261,7 +264,7 @@ def test_a_model_without_known_branches_is_returned_itself() -> None:
 
 @pytest.fixture(scope="module")
 def optimized(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a model, its optimized version for one rate, and the certificate."""
+    """Return a folder with a model, its optimized version for one rate, and the certificate."""
     folder = tmp_path_factory.mktemp("fixed")
     onnx.save(by_rate(256), folder / "in.onnx")
     arguments = ["in.onnx", "out.onnx", "--certificate", "out.json", "--json", "report.json", "--cache", "cache.db"]

@@ -1,4 +1,4 @@
-"""Every operator of specs/: its definition against ONNX Runtime, its shape against ONNX, its linearity and its work."""
+"""Every operator of specs/: its definition compared with ONNX Runtime, its shape with ONNX, its linearity and its work."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_constants_are_what_they_say() -> None:
     assert all(kernel[o, o % 2, 2, 0] == 1 for o in range(4))
 
 
-# ---------------------------------------------------------------- what falls outside a definition
+# ---------------------------------------------------------------- applications outside of a definition
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_a_term_outside_its_definition_is_refused(
 
 
 def _combined(name: str, term: Term, operands: tuple[int, ...], seed: int) -> tuple[Array, Array]:
-    """f(2 u + 3 v) and 2 f(u) + 3 f(v), where u and v stand for `operands` and the others are held."""
+    """Return f(2 u + 3 v) and 2 f(u) + 3 f(v), where u and v stand for `operands` and the other operands are fixed."""
     rng = np.random.default_rng(seed)
     held, first, second = ([rng.integers(-5, 6, a.sizes).astype(np.float64) for a in term.args] for _ in range(3))
 

@@ -1,4 +1,4 @@
-"""The corpus of spellings: each computes the same as its operator."""
+"""Each spelling of the corpus computes the same function as its operator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rule store: what is written is read back, what is stale or unproved is refused, and nothing is half written."""
+"""The rule store: written rules are read back, stale or unproved rules are refused, and no file is half written."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def change(path: Path, **values: object) -> None:
-    """Every line of the ledger with these values, and with the seal of what it then says."""
+    """Set these values in every line of the ledger, and seal each changed line."""
     rows = [{**json.loads(line), **values} for line in path.read_text(encoding="utf-8").splitlines()]
     for row in rows:
         del row["seal"]

@@ -1,4 +1,4 @@
-"""Standard streams that are closed, full or read no more, names that are not UTF-8, and caches that cannot be used."""
+"""Standard streams that are closed, full or no longer read, names that are not UTF-8, and caches that cannot be used."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def shell(script: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """What a shell script does in which `"$@"` is superopt with these arguments."""
+    """Run a shell script in which `"$@"` is superopt with these arguments."""
     command = ["sh", "-c", script, "sh", sys.executable, "-m", "superopt", *arguments]
     return subprocess.run(command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
 

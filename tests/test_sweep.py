@@ -1,4 +1,4 @@
-"""Sweeps over a whole island: rules that pay only where they are applied everywhere."""
+"""Sweeps over a whole island: rules that pay only if they are applied at all of their matches."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def estimate(state: State) -> float:
 
 
 def steps() -> State:
-    """A product of each row of a matrix with the same weight, what comes of one row added to the next."""
+    """Return a chain of steps. Each step adds the product of a row and the same weight to the result of the previous step."""
     rows, w = variable("x", (STEPS, 16)), variable("w", (16, 16), constant=True)
     state: Term = apply("slice", variable("h", (STEPS, 16)), axis=-2, start=0, stop=1)
     for n in range(STEPS):
@@ -74,7 +74,7 @@ def test_what_pays_only_everywhere_is_found() -> None:
 
 
 def test_pairs_of_one_sum_are_taken_at_once() -> None:
-    """A sum of eight products becomes one of four, by a step for each pair that is the rule's own."""
+    """A sum of eight products becomes a sum of four, with one step of the rule for each pair."""
     rules = rules_of("pair: x @ v + y @ w => concat(y, x, axis=-1) @ concat(w, v, axis=-2) for x[2], y[2], w[2], v[2]")
     rows, ways = variable("x", (1, 8)), [variable(f"w{n}", (1, 4), constant=True) for n in range(8)]
     parts = [apply("slice", rows, axis=-1, start=n, stop=n + 1) for n in range(8)]
@@ -96,7 +96,7 @@ def test_pairs_of_one_sum_are_taken_at_once() -> None:
 
 
 def attended(x: Term, name: str) -> Term:
-    """Attention of a single token, by two heads of four numbers, to itself."""
+    """Return the attention of a single token to itself, by two heads of four numbers."""
 
     def product(a: Term, part: str) -> Term:
         return apply("matmul", a, variable(f"{name}.{part}", (8, 8), constant=True))
@@ -110,7 +110,10 @@ def attended(x: Term, name: str) -> Term:
 
 
 def test_what_computes_nothing_is_gone_after_a_sweep() -> None:
-    """Of attention to a single token two products are left: what a sweep makes ones of hides no move from its inverse."""
+    """Of the attention to a single token, only two products remain.
+
+    A sweep also removes moves that cancel after the `ones` between them are removed.
+    """
     rules = rules_of(
         "alone: softmax(x, axis=-1) => ones(shape=x.shape) for x[4] where x.shape[-1] == 1",
         "token: ones(shape=(y.shape[-4], y.shape[-3], 1, 1)) @ y => y for y[4]",
@@ -129,7 +132,7 @@ def test_what_computes_nothing_is_gone_after_a_sweep() -> None:
 
 
 def test_tidying_removes_moves_that_cancel_and_swaps_no_others() -> None:
-    """Not even where the moves cost less in the other order."""
+    """Other moves are not swapped, even if they cost less in the other order."""
     rules = rules_of(
         "swap: slice(transpose(x, perm=(-1, -2)), axis=-1, start=a, stop=b)"
         " => transpose(slice(x, axis=-2, start=a, stop=b), perm=(-1, -2)) for x[2]",
@@ -193,7 +196,7 @@ WIDTHS = (16, 24, 8, 40, 16, 32, 8)
 
 
 def layers() -> State:
-    """Products of one input with seven weights of different widths, a bias added to each."""
+    """Return products of one input with seven weights of different widths, with a bias added to each product."""
     x = variable("x", (4, 16))
     weights = [variable(f"w{n}", (16, width), constant=True) for n, width in enumerate(WIDTHS)]
     biases = [variable(f"b{n}", (4, width), constant=True) for n, width in enumerate(WIDTHS)]
@@ -242,7 +245,7 @@ def test_a_form_that_there_is_room_for_is_found_in_the_place_of_a_faster_one() -
 
 
 def _weighted(size: int) -> State:
-    """What reads a weight of four times so many numbers."""
+    """Return a product with a weight of four times `size` numbers."""
     return (apply("matmul", variable("x", (1, 4)), variable("w", (4, size), constant=True)),)
 
 

@@ -1,4 +1,4 @@
-"""What `superopt optimize` shows in a terminal: the order of the parts, whole names, gains without negative numbers."""
+"""The terminal output of `superopt optimize`: the order of its parts, whole names, and gains without negative numbers."""
 
 from __future__ import annotations
 

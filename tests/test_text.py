@@ -1,4 +1,4 @@
-"""The notation: parse(show(t)) is t over random terms of every operator, and what is not of the notation is refused."""
+"""The notation: parse(render_terms(t)) is t for random terms of every operator, and other text is refused."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ pytestmark = pytest.mark.slow
 
 T = TypeVar("T")
 VARIABLES = {name: variable(name, rank) for name, rank in (("x", 2), ("y", 2), ("b", 1), ("c", 3), ("u", 4), ("w", 4))}
-RECURRENT = {name for r in recurrences() for name in (r.every, *r.last)}  # their weights are of shapes that VARIABLES have not
+RECURRENT = {name for r in recurrences() for name in (r.every, *r.last)}  # VARIABLES has no shapes that fit their weights
 UNFIT = RECURRENT | {"self_attention", "masked_attention", "grouped_query_attention"}
 OPERATORS = sorted(name for name, spec in registry().items() if spec.definition is not None and name not in UNFIT)
 PAIRS = ("strides", "dilations", "kernel", "at", "output_pads", "tile", "taps")
@@ -66,13 +66,13 @@ factors: st.SearchStrategy[Extent] = st.one_of(
 
 
 class Draw(Protocol):
-    """What hypothesis passes to a composite strategy, and a test's `data.draw`."""
+    """The function that hypothesis passes to a composite strategy, or a test's `data.draw`."""
 
     def __call__(self, strategy: st.SearchStrategy[T]) -> T: ...
 
 
 def attribute(draw: Draw, parameter: Parameter, rank: int) -> Attribute:
-    """A value of the parameter's kind, for operands of this rank; many do not fit, and typing refuses those."""
+    """Draw a value of the parameter's kind for operands of this rank. Typing refuses the many values that do not fit."""
     match parameter.kind:
         case "axis":
             return int(draw(st.integers(-rank, -1)))
@@ -88,7 +88,7 @@ def attribute(draw: Draw, parameter: Parameter, rank: int) -> Attribute:
 
 
 def application(draw: Draw, spec: Operator, known: list[Term]) -> Term | None:
-    """The operator on terms known so far, where it is defined for what was drawn."""
+    """Draw an application of the operator to known terms, or return None if the application is not defined."""
     arity = draw(st.integers(2, 3)) if spec.commutative else spec.arity
     args = [draw(st.sampled_from(known)) for _ in range(arity)]
     rank = max(args[0].rank, 1) if args else 2
@@ -107,13 +107,13 @@ def application(draw: Draw, spec: Operator, known: list[Term]) -> Term | None:
 
 @st.composite
 def applications(draw: st.DrawFn, name: str) -> Term | None:
-    """The operator of this name on variables, where it is defined for what was drawn."""
+    """Draw an application of the named operator to variables, or return None if the application is not defined."""
     return application(draw, registry()[name], list(VARIABLES.values()))
 
 
 @st.composite
 def terms(draw: st.DrawFn) -> tuple[Term, ...]:
-    """A few terms, often with subterms in common."""
+    """Draw a few terms, which often have common subterms."""
     known = list(VARIABLES.values())
     for _ in range(draw(st.integers(1, 7))):
         found = application(draw, registry()[draw(st.sampled_from(OPERATORS))], known)

@@ -1,4 +1,4 @@
-"""The number of threads: the default, and what a result gains in sessions of several threads and of one thread."""
+"""The number of threads: the default, and the gain of a result in sessions of several threads and of one thread."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 
 def compare_by_threads(monkeypatch: pytest.MonkeyPatch, ratios: dict[int, float]) -> None:
-    """Let each comparison find the ratio for the number of threads of the session."""
+    """Let each comparison return the ratio for the session's number of threads."""
 
     def compare_settings(
         _: Setting, candidates: Sequence[tuple[Loadable, Device]], *, at: Sequence[object], **__: object

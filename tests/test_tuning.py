@@ -1,4 +1,4 @@
-"""Session tuning: optimizers that act on a model are found, and those that make it slower are left out."""
+"""Session tuning finds the optimizers that act on a model, and leaves out those that make the model slower."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CPU = Device()
 
 
 def model() -> onnx.ModelProto:
-    """A product, a bias and an activation, then the sum with what came before, normalized."""
+    """Return a model of a product, a bias and an activation, whose sum with the input is normalized."""
     rng = np.random.default_rng(0)
     weights = {"w": (32, 32), "b": (32,), "scale": (32,), "shift": (32,)}
     nodes = [
@@ -49,7 +49,7 @@ def model() -> onnx.ModelProto:
 
 
 def ratios(monkeypatch: pytest.MonkeyPatch, *rounds: Sequence[float]) -> None:
-    """Comparisons give these ratios, those of one call after those of the other."""
+    """Let each call of the comparison return the next list of ratios."""
     left = iter(rounds)
 
     def compare_settings(original: Setting, candidates: Sequence[Setting], **_: object) -> list[list[Comparison]]:
@@ -138,7 +138,7 @@ def test_a_session_without_the_last_level_needs_no_optimizer_of_it_left_out(monk
 
 
 def on_cuda(monkeypatch: pytest.MonkeyPatch) -> Device:
-    """A device of a machine with CUDA, of whose sessions only the devices are looked at."""
+    """Return a device of a machine with CUDA. Tests only read the devices of its sessions."""
     runtime = SimpleNamespace(get_available_providers=lambda: [*PROVIDERS.values()], __version__="1.0")
     monkeypatch.setattr(devices, "runtime", lambda: runtime)
     monkeypatch.setattr(tuning, "acting_optimizers", lambda *_: ["GeluFusionL2"])

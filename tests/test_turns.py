@@ -1,4 +1,6 @@
-"""A GPU: one process at a time has its turn, as often as it asks; and a short node takes what a second one adds."""
+"""Turns on a GPU: one process at a time has a turn, and can ask for its turn again. A short node's time is the time that a
+second copy adds.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ with GpuLock(Path(sys.argv[1])):
 
 
 def other(path: Path) -> subprocess.Popen[str]:
-    """A process that takes its turn, and keeps it until it is told a line."""
+    """Start a process that takes its turn, and keeps the turn until it reads a line."""
     return subprocess.Popen([sys.executable, "-c", OTHER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 

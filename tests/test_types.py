@@ -1,4 +1,4 @@
-"""Models of every element type and opset: each is rewritten where the algebra knows it, and everything else passes through."""
+"""Models of every element type and opset: parts that the algebra knows are rewritten, and all other parts pass through."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NEWEST = 26
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Short comparisons, one rule, and no times kept between tests."""
+    """Make comparisons short, use one rule, and keep no times between tests."""
     monkeypatch.setattr(FLOW, "OPTIMIZATION", replace(OPTIMIZATION, full_comparison_seconds=0.5))
     monkeypatch.setattr(FLOW, "default_path", lambda: tmp_path / "times.sqlite")
     monkeypatch.setattr(PREPARE, "load_rules", lambda: parse_rules(FACTOR))
@@ -51,7 +51,7 @@ def model(
     weights: dict[str, Any] | None = None,
     domains: Sequence[str] = (),
 ) -> onnx.ModelProto:
-    """Six products of x of this type with weights, added up to y, and what `more` makes of that."""
+    """Return a model that adds six products of x and weights to y, followed by the nodes `more`."""
     random = np.random.default_rng(0)
     dtype = helper.tensor_dtype_to_np_dtype(kind)
     stored = {f"w{n}": random.standard_normal((96, 96)).astype(dtype) / 8 for n in range(6)} | (weights or {})
@@ -71,7 +71,7 @@ def model(
 
 
 def optimized(proto: onnx.ModelProto, fp: str = "relaxed") -> Optimized[onnx.ModelProto]:
-    """What becomes of the model, which is right by a check of its own and has one product where there were six."""
+    """Optimize the model, and require that the result is right and has one product in place of six."""
     found = superopt.optimize(proto, budget=60.0, moves=("rules",), fp=fp)
     assert found.report.accepted, found.report.reason
     assert [n.op_type for n in found.model.graph.node].count("MatMul") == 1

@@ -1,4 +1,4 @@
-"""Rules that a user writes: which are added, which are refused, and what `optimize` and `verify` take of them."""
+"""Rules that a user writes: which rules are added or refused, and how `optimize` and `verify` use them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 
 @pytest.fixture(scope="module")
 def added(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a file of two rules and its ledger. No test changes the folder."""
+    """Return a folder with a file of two rules and its ledger. No test changes the folder."""
     folder = tmp_path_factory.mktemp("added")
     add_rules(written(folder, f"# My rules.\n{TRIPLE}{SPLIT}"))
     return folder
@@ -58,20 +58,20 @@ def added(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def store(added: Path, tmp_path: Path) -> Path:
-    """A file of two rules with its ledger."""
+    """Return a file of two rules, next to its ledger."""
     shutil.copytree(added, tmp_path, dirs_exist_ok=True)
     return tmp_path / "my.rules"
 
 
 def relus() -> onnx.ModelProto:
-    """A product and three activations, of which one rule removes two."""
+    """Return a model of a product and three activations. One rule removes two of the activations."""
     nodes = [helper.make_node("MatMul", ["x", "w"], ["h"])]
     nodes += [helper.make_node("Relu", [a], [b]) for a, b in (("h", "a"), ("a", "b"), ("b", "y"))]
     return model(nodes, {"x": [2, 4]}, {"y": [2, 4]}, [weight("w", 4, 4)])
 
 
 def fails(capsys: pytest.CaptureFixture[str], error: type[SuperoptError], *arguments: str | Path) -> str:
-    """The one line that the command prints when it ends with the error's code."""
+    """Require that the command fails with the error's exit code, and return the one line that it prints."""
     assert cli.main([str(a) for a in arguments]) == error.exit_code
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("superopt: ")]
     assert len(lines) == 1
@@ -200,7 +200,7 @@ def test_a_single_path_is_no_sequence_of_paths(store: Path) -> None:
 
 @pytest.fixture
 def certified(store: Path, tmp_path: Path) -> Certified:
-    """A model that was rewritten by a rule of the user."""
+    """Return a model that was rewritten by a rule of the user, with its certificate."""
     rules: list[Rule] = load_user_rules([store])
     return Certified(relus(), [at_random(RuleSet(rules), 0, steps=1)], rules, tmp_path)
 

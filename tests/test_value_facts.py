@@ -1,4 +1,4 @@
-"""The value analysis holds what IEEE arithmetic computes, and knows enough to tell apart what may not be finite."""
+"""The value analysis covers the results of IEEE arithmetic, and finds values that are always finite."""
 
 from __future__ import annotations
 
@@ -33,8 +33,12 @@ def drawn(term: Term, values: np.ndarray, seed: int) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("name", WITH_OPERANDS)
 @pytest.mark.parametrize(("known", "values"), [(ORDINARY_INPUT, SPECIAL), (UNBOUNDED, INFINITE)], ids=["ordinary", "infinite"])
 def test_facts_hold_what_definitions_evaluate_to(name: str, known: Facts, values: np.ndarray) -> None:
-    """Definitions are evaluated in float64. What exceeds an ordinary magnitude is what the analysis assumes not to."""
-    if "softmax" in name or "attention" in name:  # a definition that sums exponentials; kernels subtract the largest first
+    """Definitions are evaluated in float64.
+
+    The analysis assumes that results of ordinary inputs do not exceed an ordinary magnitude, so the test leaves out larger
+    results.
+    """
+    if "softmax" in name or "attention" in name:  # these definitions sum exponentials; kernels subtract the largest first
         values = values[np.abs(values) < 8]
     every = forms(name)
     for seed in range(4):

@@ -1,4 +1,4 @@
-"""From a rule to a verdict and from the store to rows: which prover answers, what is replayed, and what is stale."""
+"""Verdicts on rules and on the store: the prover that answers, the proofs that are replayed, and stale proofs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Islands in wider form: padding moves up into weights, slices move down into others, and nothing is padded at run time."""
+"""Islands in wider form: padding moves up into weights, slices move down and merge, and no padding is left at run time."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def rules_of(*texts: str) -> RuleSet:
 
 
 def block(channels: int) -> State:
-    """A pointwise convolution with a bias, relu, and a separable convolution of that."""
+    """Return a pointwise convolution with a bias and a relu, followed by a separable convolution."""
     x = variable("x", (1, 8, 6, 6))
     w, v = (variable(name, (channels, count, 1, 1), constant=True) for name, count in (("w", 8), ("v", channels)))
     u, b = variable("u", (channels, 1, 3, 3), constant=True), variable("b", (channels,), constant=True)
@@ -119,7 +119,7 @@ def test_what_is_fine_or_would_grow_too_much_is_left_alone(channels: int) -> Non
 
 
 def joined(channels: int, branches: int) -> State:
-    """A pointwise convolution of relu of what several pointwise convolutions make, put together."""
+    """Return a pointwise convolution of the relu of several concatenated pointwise convolutions."""
     x = variable("x", (1, 8, 6, 6))
     parts = [apply("conv", x, variable(f"w{n}", (channels, 8, 1, 1), constant=True), pads=(0,) * 4) for n in range(branches)]
     whole = functools.reduce(lambda a, b: apply("concat", a, b, axis=-3), parts)
@@ -214,7 +214,7 @@ def test_a_sum_of_many_is_taken_apart_in_few_ways(monkeypatch: pytest.MonkeyPatc
 
 
 class CountingRules(RuleSet):
-    """Rules that record the terms with padding that they are matched against."""
+    """Rules that record the `pad` terms against which they are matched."""
 
     def __init__(self, *texts: str) -> None:
         super().__init__(parse_rules("\n".join(texts)))

@@ -1,4 +1,4 @@
-"""The wild set, as far as it can be told without a registry."""
+"""The script scripts/wild, as far as it can be tested without a package registry."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PACKAGE = Package("pypi", "made-up", "1.0")
 
 
 def shipped(folder: Path, *, constant: bool) -> None:
-    """The folder has the archive of a package with a model that doubles its input, or multiplies its input by zero."""
+    """Save a package with a model in the folder. The model doubles its input, or multiplies its input by zero."""
     factor = onnx.helper.make_tensor("factor", onnx.TensorProto.FLOAT, [1], [0.0 if constant else 2.0])
     x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n", 2]) for name in "xy")
     graph = onnx.helper.make_graph([onnx.helper.make_node("Mul", ["x", "factor"], ["y"])], "graph", [x], [y], [factor])
@@ -44,7 +44,7 @@ def shipped(folder: Path, *, constant: bool) -> None:
 
 @pytest.fixture
 def wild(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The script with one model, where Pillow is thought to be installed."""
+    """Return the script as a module with one model. Pillow counts as installed."""
     pillow = ModuleType("PIL")
     pillow.__spec__ = ModuleSpec("PIL", None)
     monkeypatch.setitem(sys.modules, "PIL", pillow)

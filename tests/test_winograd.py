@@ -1,4 +1,4 @@
-"""Bilinear algorithms: that they are exact, what they cost, how they are proved, and who admits them."""
+"""Bilinear algorithms: their exactness, their cost, their proofs, and the settings that allow them."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_tables_are_multiplied_out_over_whole_axes_alone() -> None:
     assert contract_table((), Summand(1, factors=(replace(unit, indices=(size(i), size(j))),))) is None
 
 
-# ---------------------------------------------------------------- rules, and who admits them
+# ---------------------------------------------------------------- rules, and the settings that allow them
 
 
 def test_less_accurate_rules_are_stored_and_admitted_by_tolerance_alone() -> None:
@@ -183,7 +183,7 @@ def test_less_accurate_rules_are_stored_and_admitted_by_tolerance_alone() -> Non
 
 
 def convolutions() -> onnx.ModelProto:
-    """Two convolutions, one after the other."""
+    """Return a chain of two convolutions."""
     nodes = [helper.make_node("Conv", [x, w], [y], pads=[1, 1, 1, 1]) for x, w, y in (("x", "w1", "h"), ("h", "w2", "y"))]
     weights = [weight(name, 32, 32, 3, 3) for name in ("w1", "w2")]
     return model(nodes, {"x": [1, 32, 12, 12]}, {"y": [1, 32, 12, 12]}, weights)
@@ -191,7 +191,7 @@ def convolutions() -> onnx.ModelProto:
 
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """By both tiles, the larger one first; what has more operators always measures faster."""
+    """Use the rules of both tiles, the larger tile first. A state with more such operators always measures faster."""
     faster = Comparison(original=2.0, candidate=1.0, ratio=2.0, low=2.0, high=2.0, control=1.0, noise=0.001, rounds=9)
 
     def cost(*_: object) -> Any:
@@ -242,7 +242,9 @@ def test_what_strays_by_a_less_accurate_algorithm_is_searched_without_it(monkeyp
 def test_an_algorithm_is_taken_in_as_many_places_as_weights_may_grow_for(
     growth: float, places: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In each of the two places weights become four times as large, which is one and a half times more of all of them."""
+    """The weights of each of the two places become four times as large. This adds one and a half times the size of all
+    weights.
+    """
     monkeypatch.setattr("superopt.search.selection.OPTIMIZATION", replace(OPTIMIZATION, min_weight_growth_bytes=0))
     monkeypatch.setattr(FLOW, "relower", lambda *_: ())
     report = superopt.optimize(convolutions(), budget=60.0, tolerance=100.0, growth=growth).report

@@ -1,6 +1,7 @@
-"""What is published about rewriting tensor programs, each piece found by enumeration.
+"""Published rewrites of tensor programs, each of which the enumeration finds.
 
-A stored rule makes the step and says where it was found. The statements here are no rules but instances for them to rewrite.
+For each rewrite, there is a stored rule that makes the step and states its origin. The statements here are not rules, but
+instances that the rules rewrite.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ def stored() -> tuple[StoredRule, ...]:
 
 
 def steps(roots: Sequence[Term]) -> Iterator[tuple[tuple[Term, ...], StoredRule]]:
-    """Every result of one stored rule applied once, anywhere in the roots, with the rule."""
+    """Yield every result of one application of a stored rule anywhere in the roots, with the rule."""
     present = {t.op for t in subterms(*roots) if not t.is_variable}
     for found in stored():
         for equation in found.rule.equations:
@@ -140,7 +141,7 @@ def steps(roots: Sequence[Term]) -> Iterator[tuple[tuple[Term, ...], StoredRule]
 
 
 def instance_of(equation: Equation) -> tuple[tuple[Term, ...], tuple[Term, ...]]:
-    """Both sides at numbers that are as different as they may be."""
+    """Return both sides at sizes that are as different as possible."""
     rng = np.random.default_rng(3)
     drawn = [instance for instance, _ in zip(instantiations(equation, rng), range(60), strict=False)]
     best = max(drawn, key=lambda i: (len({n for shape in i.shapes.values() for n in shape}), sorted(i.shapes.items())))
@@ -148,7 +149,10 @@ def instance_of(equation: Equation) -> tuple[tuple[Term, ...], tuple[Term, ...]]
 
 
 def chain(left: tuple[Term, ...], right: tuple[Term, ...]) -> tuple[str, list[StoredRule]]:
-    """Stored rules that lead from the left side to the right, and how: by one, one read backwards, or two."""
+    """Return how stored rules lead from the left side to the right side, and the rules.
+
+    The ways are: by one rule, by one rule read backwards, or by two rules.
+    """
     first = list(steps(left))
     if found := [rule for result, rule in first if result == right]:
         return "one rule", found[:1]
@@ -166,12 +170,12 @@ BACKWARDS = frozenset(
         "a bias goes through a linear map",
     }
 )
-"""The equalities that are stored as the step in the other direction alone: this one serves no search."""
+"""The equalities that are stored only as the step in the other direction, because this direction serves no search."""
 
 
 @pytest.mark.parametrize("name", WISDOM)
 def test_is_found_and_not_typed(name: str) -> None:
-    """Stored rules, found by the enumerator, lead from the left side to the right."""
+    """Stored rules that the enumeration found lead from the left side to the right side."""
     (equation,) = parse_rule(f"wisdom: {' '.join(WISDOM[name].split())}").equations
     how, rules = chain(*instance_of(equation))
     assert rules, "no stored rule makes this step"

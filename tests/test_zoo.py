@@ -1,4 +1,4 @@
-"""The zoo, as far as it can be told without the libraries that its networks are defined with."""
+"""The script scripts/zoo, as far as it can be tested without the libraries that define its networks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SMALL = Synthetic(width=32, layers=3, batch=2)
 
 
 def zoo(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """What the script does where no third-party package can be imported."""
+    """Run the script without any third-party package."""
     run = [sys.executable, "-S", "-E", str(ROOT / "scripts" / "zoo"), *arguments]
     return subprocess.run(run, capture_output=True, text=True, check=False)
 
@@ -61,7 +61,7 @@ def test_an_unknown_name_is_told() -> None:
 
 
 def defined(module: str) -> dict[str, set[str]]:
-    """The parameters of every function and class of a module of the zoo."""
+    """Return the parameters of every function and class of a module of the zoo."""
     found: dict[str, set[str]] = {}
     for node in ast.parse((ZOO / f"{module}.py").read_text(encoding="utf-8")).body:
         makers = [f for f in node.body if isinstance(f, ast.FunctionDef)] if isinstance(node, ast.ClassDef) else [node]

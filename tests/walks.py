@@ -1,4 +1,4 @@
-"""Random walks over rules, cost aside."""
+"""Random walks over rules, without regard to cost."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def walk(
     sizing: DimBinding = FIXED[0],
     gate: Gate | None = None,
 ) -> tuple[State, list[str]]:
-    """A state up to so many random steps away, never twice the same, and the rules that lead there.
+    """Return a state up to `steps` random steps away from the start, and the names of the rules that lead there.
 
-    No tensors of a state on the way have more than `largest` elements together, at the sizing. With a gate, no state on the way
-    rounds otherwise.
+    The walk visits no state twice. The tensors of each state have at most `largest` elements together, at the sizes `sizing`.
+    With a gate, the walk skips each state for which `Gate.rounds_otherwise` is true.
     """
     state, seen, taken = start, {start}, list[str]()
     for _ in range(rng.randint(1, steps)):
@@ -45,7 +45,7 @@ def walk(
 
 
 def elements(state: State, sizing: DimBinding) -> float:
-    """How many elements the tensors of a state have together; infinity where it is not defined at these sizes."""
+    """Return the number of elements of all tensors of a state, or infinity if the state is not defined at these sizes."""
     try:
         return sum(math.prod(t.sizes) for t in subterms(*map(sizing.at, state)))
     except ShapeError:

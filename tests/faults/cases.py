@@ -1,15 +1,16 @@
-"""Faults that were found in superopt, each as a small case that says what is right; `test_faults.py` runs them.
+"""Small cases of faults that were found in superopt. `test_faults.py` runs the cases.
 
-A case builds its model in a temporary folder, runs `superopt.optimize` (or the command line, where that is what failed), and
-runs the original and the result in ONNX Runtime with its optimizations off. Its outcome is one of these:
+A case builds a model in a temporary folder, runs `superopt.optimize` or the command line, and runs the original and the
+result in ONNX Runtime without graph optimizations. A case has one of these outcomes:
 
-RIGHT    as the case's docstring says; "kept" in the figures means that the original came back, so nothing was shown
-WRONG    the result does not compute what the original does, or something was accepted that must not be
+RIGHT    superopt does what the docstring of the case requires; "kept" in the figures means that superopt kept the original
+WRONG    the result differs from the original, or superopt accepted something that it must refuse
 CRASH    a traceback, an internal error, or no end within the time limit
-REFUSED  a clean error where a result is due
+REFUSED  an error message without a traceback, although superopt must give a result
 
-`superopt verify` is asked about every rewritten model. The search depends on measured times, so a fault does not show in every
-run: FAULTS_SEEDS=3 runs each case with three seeds. FAULTS_BUDGET is the seconds of a search, FAULTS_LIMIT those of a case.
+`superopt verify` checks every rewritten model. The search depends on measured times, so a fault does not show in every
+run: FAULTS_SEEDS=3 runs each case with three seeds. FAULTS_BUDGET is the time of a search in seconds, and FAULTS_LIMIT is
+the time limit of a case in seconds.
 """
 
 from __future__ import annotations
@@ -41,19 +42,19 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 Feeds: TypeAlias = Mapping[str, Array]
 Part: TypeAlias = tuple[list[NodeProto], list[TensorProto]]
-"""Nodes, and the weights that go with them."""
+"""Nodes and their weights."""
 Finished: TypeAlias = "subprocess.CompletedProcess[str]"
 
-BUDGET = float(os.environ.get("FAULTS_BUDGET", "6"))  # seconds of search for a case
-LIMIT = int(os.environ.get("FAULTS_LIMIT", "240"))  # seconds after which a case counts as one that does not end
-SEEDS = int(os.environ.get("FAULTS_SEEDS", "1"))  # searches for a case, of other seeds
-TOLERANCE = 1e-3  # of the largest finite value of an output
+BUDGET = float(os.environ.get("FAULTS_BUDGET", "6"))  # seconds of each search
+LIMIT = int(os.environ.get("FAULTS_LIMIT", "240"))  # time limit of a case in seconds
+SEEDS = int(os.environ.get("FAULTS_SEEDS", "1"))  # searches of each case, each with its own seed
+TOLERANCE = 1e-3  # relative to the largest finite value of an output
 RIGHT, WRONG, CRASH, REFUSED = "RIGHT", "WRONG", "CRASH", "REFUSED"
 ort.set_default_logger_severity(4)
 node = helper.make_node
 
 
-# What the cases are written with
+# Helpers for cases
 
 
 @dataclass
@@ -64,11 +65,11 @@ class Outcome:
 
 
 Case: TypeAlias = "Callable[[Path], Outcome]"
-CASES: dict[str, Case] = {}  # by name; another file of cases may add its own, and call `main`
+CASES: dict[str, Case] = {}  # cases by name; another file can add cases and call `main`
 
 
 def case(function: Case) -> Case:
-    """Registers a case under its function's name."""
+    """Register a case under its function's name."""
     CASES[function.__name__] = function
     return function
 
@@ -82,12 +83,12 @@ def normal(*shape: int, scale: float = 1.0, seed: int = 1) -> Array:
 
 
 def weight(name: str, *shape: int, scale: float = 1.0) -> TensorProto:
-    """An initializer of normal numbers, other ones for every name."""
+    """Return an initializer of normal random numbers, with a seed that depends on the name."""
     return numpy_helper.from_array(normal(*shape, scale=scale, seed=sum(map(ord, name)) + 7 * len(shape)), name)
 
 
 def const(name: str, value: object, dtype: DTypeLike | None = None) -> TensorProto:
-    """An initializer; whole numbers are int64, others float32, unless said otherwise."""
+    """Return an initializer. By default, integers have the type int64, and floats have the type float32."""
     array = np.asarray(value)
     if dtype is None:
         whole = array.dtype.kind == "i" or array.size == 0
@@ -113,14 +114,14 @@ def model(
 
 
 def two_branches(source: str, target: str = "y", size: int = 64) -> Part:
-    """Two products of one tensor, added: what a search gains on. Weights `left` and `right` go with it."""
+    """Return nodes that add two products of one tensor, which a search can merge, and the weights of the products."""
     nodes = [node("MatMul", [source, "left"], ["product_1"]), node("MatMul", [source, "right"], ["product_2"])]
     nodes += [node("Add", ["product_1", "product_2"], ["total"]), node("Relu", ["total"], [target])]
     return nodes, [weight("left", size, size), weight("right", size, size)]
 
 
 def sum_of_products(source: str, target: str, weights: Sequence[str], prefix: str = "") -> list[NodeProto]:
-    """The sum of `source` times each of the weights."""
+    """Return nodes that compute the sum of `source` times each of the weights."""
     nodes = [node("MatMul", [source, w], [f"{prefix}m{i}"]) for i, w in enumerate(weights)]
     last = f"{prefix}m0"
     for i in range(1, len(weights)):
@@ -131,7 +132,7 @@ def sum_of_products(source: str, target: str, weights: Sequence[str], prefix: st
 
 
 def run(path: Path, feeds: Feeds) -> list[Array]:
-    """The outputs in ONNX Runtime, without its optimizations, on one thread."""
+    """Run the model in ONNX Runtime on one thread without graph optimizations, and return the outputs."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -141,13 +142,16 @@ def run(path: Path, feeds: Feeds) -> list[Array]:
 
 
 def first_line(text: object) -> str:
-    """The first line of a message, without folders."""
+    """Return the first line of a message that is not empty, without folders."""
     lines = [re.sub(r"/\S*/", "", line.strip()) for line in str(text).splitlines() if line.strip()]
     return lines[0][:150] if lines else ""
 
 
 def fault_line(text: str) -> str:
-    """The last line of what the command line printed about a failure, progress left out, paths shortened."""
+    """Return the last line that contains "superopt" or "Error", without folders.
+
+    Without such a line, return the first line of the text.
+    """
     lines = [line for line in text.replace("\r", "\n").splitlines() if "superopt" in line or "Error" in line]
     return first_line(lines[-1] if lines else text)
 
@@ -159,19 +163,22 @@ def superopt_cli(
     before: Sequence[str] = (),
     cwd: Path | None = None,
 ) -> Finished:
-    """The command line in a process of its own; `before` stands before it."""
+    """Run the command line in its own process, with the words `before` in front of the command."""
     command = [*before, sys.executable, "-m", "superopt", *map(str, arguments)]
     env = env or {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(command, capture_output=True, text=True, timeout=limit or LIMIT, env=env, cwd=cwd, check=False)
 
 
 def clean(process: Finished) -> bool:
-    """Whether a process ended without a traceback and without an internal error (70)."""
+    """Return whether the process ended without a traceback, an internal error (exit code 70) and a signal."""
     return "Traceback" not in process.stderr and process.returncode != 70 and process.returncode >= 0
 
 
 def difference(expected: Array, got: Array) -> str:
-    """What is different about one output, in words; empty if nothing is. NaN and infinities must be where they were."""
+    """Describe how one output differs from the expected output, or return an empty text if both agree.
+
+    NaN and infinities must be at the same positions in both outputs.
+    """
     if expected.dtype.kind not in "fiub":
         return "" if np.array_equal(expected, got) else "other values"
     if expected.shape != got.shape or expected.dtype != got.dtype:
@@ -199,7 +206,7 @@ def save_model(model_proto: ModelProto, folder: Path, name: str = "in.onnx") -> 
 
 
 def verified(source: Path, target: Path, certificate: str, folder: Path) -> str:
-    """What `superopt verify` answers."""
+    """Run `superopt verify`, and return its answer in words."""
     file = folder / "certificate.json"
     file.write_text(certificate)
     process = superopt_cli("verify", source, target, "--certificate", file)
@@ -215,13 +222,15 @@ def compared(
     shapes: Sequence[Mapping[str, int]] = (),
     budget: float | None = None,
 ) -> Outcome:
-    """Optimizes a model, and compares both on each of `feeds`, which are inputs by a label for each; with several seeds where
-    that was asked for, or where what was found gains too little to tell. The first outcome that is not right is the case's.
+    """Optimize a model, and compare the original with the result on each entry of `feeds`.
+
+    The keys of `feeds` are labels of the inputs. The search runs with FAULTS_SEEDS seeds. Up to three seeds are used if the
+    gain is within the noise. Return the first outcome that is not RIGHT, or the last outcome.
     """
     source = save_model(model_proto, folder)
     try:
         wanted = {label: run(source, inputs) for label, inputs in feeds.items()}
-    except Exception as error:  # whatever ONNX Runtime raises
+    except Exception as error:  # ONNX Runtime may raise any exception
         raise AssertionError(f"the case is wrong: the original does not run ({first_line(error)[-100:]})") from error
     outcome = Outcome(CRASH, "not run")
     for seed in range(max(SEEDS, 3)):
@@ -235,7 +244,7 @@ def compared(
 def compared_once(
     folder: Path, source: Path, feeds: Mapping[str, Feeds], wanted: Mapping[str, list[Array]], options: Options
 ) -> Outcome:
-    """The same of one search, where the original's outputs are known."""
+    """Run one search, and compare its result with `wanted`, the outputs of the original."""
     target = folder / "out.onnx"
     optimized = superopt.optimize(source, **options)
     optimized.save(target)
@@ -246,7 +255,7 @@ def compared_once(
     for label, inputs in feeds.items():
         try:
             got = run(target, inputs)
-        except Exception as error:  # noqa: BLE001 (whatever is raised is an outcome)
+        except Exception as error:  # noqa: BLE001 (every exception is an outcome)
             wrong.append(f"{label}: the original runs, the result does not ({first_line(error)[-110:]})")
             continue
         found = [f"{name}: {text}" for name, a, b in zip(names, wanted[label], got, strict=True) if (text := difference(a, b))]
@@ -260,7 +269,7 @@ def compared_once(
 
 
 def merging_convolutions(source: str, channels: int, width: int = 32) -> Part:
-    """Pairs of 1 x 1 convolutions over one tensor: what a search gains on behind the node in question."""
+    """Return nodes for pairs of 1 x 1 convolutions of one tensor, which a search can merge, and the weights."""
     one: dict[str, Any] = {"kernel_shape": [1, 1]}
     nodes = [node("Relu", [source], ["r"]), node("Conv", ["r", "a"], ["p"], **one), node("Conv", ["r", "b"], ["q"], **one)]
     nodes += [node("Add", ["p", "q"], ["s"]), node("Relu", ["s"], ["t"])]
@@ -274,16 +283,16 @@ def merging_convolutions(source: str, channels: int, width: int = 32) -> Part:
 
 
 def length_of_x(axis: int = 0) -> Part:
-    """Nodes that give the size of an axis of `x` as the scalar `n`."""
+    """Return nodes that compute the size of an axis of `x` as the scalar `n`."""
     return [node("Shape", ["x"], ["shape"]), node("Gather", ["shape", "axis"], ["n"])], [const("axis", axis)]
 
 
 def rows(sizes: Sequence[int], width: int = 64) -> dict[str, Feeds]:
-    """Inputs `x` with these numbers of rows."""
+    """Return inputs `x` with these numbers of rows."""
     return {f"N={n}": {"x": normal(n, width, seed=n)} for n in sizes}
 
 
-# Open dimensions: the result must be right at every size, not only at sizes that are prime or below 10000
+# Dynamic dimensions: the result must be right at every size, not only at prime sizes or at sizes below 10000
 
 
 def same_pads(folder: Path, first: NodeProto, channels: int, weights: Sequence[TensorProto]) -> Outcome:
@@ -295,22 +304,25 @@ def same_pads(folder: Path, first: NodeProto, channels: int, weights: Sequence[T
 
 @case
 def same_pads_conv(folder: Path) -> Outcome:
-    """A convolution with auto_pad=SAME_UPPER and stride 2 over an open image pads by 1 or by 2: what depends on the parity
-    of the size must stay in the model (auto_pad, or pads that are computed)."""
+    """A convolution with auto_pad=SAME_UPPER and stride 2 over an image of dynamic size.
+
+    The convolution pads by 1 or by 2, depending on the parity of the size. The result must still depend on the parity, by
+    auto_pad or by computed pads.
+    """
     first = node("Conv", ["x", "k"], ["first"], auto_pad="SAME_UPPER", strides=[2, 2], kernel_shape=[3, 3])
     return same_pads(folder, first, 8, [weight("k", 8, 16, 3, 3)])
 
 
 @case
 def same_pads_pool(folder: Path) -> Outcome:
-    """The same of a max pool."""
+    """A max pool with auto_pad=SAME_UPPER and stride 2 over an image of dynamic size."""
     first = node("MaxPool", ["x"], ["first"], auto_pad="SAME_UPPER", strides=[2, 2], kernel_shape=[3, 3])
     return same_pads(folder, first, 16, [])
 
 
 @case
 def pad_to_8(folder: Path) -> Outcome:
-    """An image is padded to a height that is a multiple of 8, by (8 - H % 8) % 8: right at every H, multiples of 8 too."""
+    """An image that the model pads by (8 - H % 8) % 8 rows. The result must be right at every H, also at multiples of 8."""
     nodes, weights = length_of_x(2)
     nodes += [
         node("Mod", ["n", "eight"], ["rest"]),
@@ -337,7 +349,7 @@ def pad_to_8(folder: Path) -> Outcome:
 
 @case
 def pad_to_even(folder: Path) -> Outcome:
-    """A length is padded to an even one, by N % 2: right at even lengths too."""
+    """A matrix that the model pads by N % 2 rows. The result must be right at even N too."""
     nodes, weights = length_of_x()
     nodes += [node("Mod", ["n", "two"], ["rest"]), node("Unsqueeze", ["rest", "zero"], ["rest_1"])]
     nodes += [node("Concat", ["zeros", "rest_1", "zero"], ["pads"], axis=0), node("Pad", ["x", "pads"], ["padded"])]
@@ -349,7 +361,7 @@ def pad_to_even(folder: Path) -> Outcome:
 
 @case
 def float_of_parity(folder: Path) -> Outcome:
-    """x times the float that N % 2 is: all zero at even lengths."""
+    """The product of x and N % 2 as a float. The product must be zero at even N."""
     nodes, weights = length_of_x()
     nodes += [
         node("Mod", ["n", "two"], ["rest"]),
@@ -363,7 +375,7 @@ def float_of_parity(folder: Path) -> Outcome:
 
 @case
 def where_n_gt_4(folder: Path) -> Outcome:
-    """x where N > 4, and -x elsewhere, optimized for N=8: right at N <= 4 too."""
+    """x where N > 4, and -x otherwise, optimized for N=8. The result must be right at N <= 4 too."""
     nodes, weights = length_of_x()
     nodes += [
         node("Greater", ["n", "four"], ["long"]),
@@ -377,8 +389,11 @@ def where_n_gt_4(folder: Path) -> Outcome:
 
 @case
 def min_n_4(folder: Path) -> Outcome:
-    """The first min(N, 4) rows: right at N < 4 too; optimized (or kept) also where no size is given, and not an error
-    because the sizes that are tried first are below 4."""
+    """The first min(N, 4) rows of x.
+
+    The result must be right at N < 4 too. Without given sizes, superopt must optimize or keep the model. The sizes that
+    superopt tries first are below 4, and must not cause an error.
+    """
     nodes, weights = length_of_x()
     nodes += [
         node("Min", ["n", "four"], ["k"]),
@@ -398,7 +413,7 @@ def min_n_4(folder: Path) -> Outcome:
 
 @case
 def slice_16384(folder: Path) -> Outcome:
-    """The first 16384 rows of an open length: a length of 20000 is cut."""
+    """The first 16384 rows of x. The result must cut 20000 rows to 16384."""
     tail, weights = two_branches("cut")
     nodes = [node("Slice", ["x", "zero", "end", "zero"], ["cut"]), *tail]
     graph = model(
@@ -409,8 +424,10 @@ def slice_16384(folder: Path) -> Outcome:
 
 @case
 def question_mark_dims(folder: Path) -> Outcome:
-    """Some exporters call every open dimension "?", which is no name: height and width need not be equal. ONNX Runtime runs
-    this model at H=12, W=20, and so must it run the result.
+    """An image with the dimension name "?" for both the height and the width.
+
+    Some exporters call every dynamic dimension "?", so sizes with this name may differ. ONNX Runtime runs this model at H=12,
+    W=20, and must also run the result at these sizes.
     """
     columns = [f"w{i}" for i in range(6)]
     nodes = [
@@ -436,8 +453,10 @@ def question_mark_dims(folder: Path) -> Outcome:
 
 @case
 def many_open_dims(folder: Path) -> Outcome:
-    """Four inputs with two open dimensions each: gains as three such do (several times as fast), or the report says that
-    there are too many open dimensions."""
+    """Four inputs with two dynamic dimensions each.
+
+    The model must become faster, or the report must mention the dynamic dimensions.
+    """
     names = [f"w{i}" for i in range(6)]
     nodes = [made for j in range(4) for made in sum_of_products(f"x{j}", f"y{j}", names, prefix=f"{j}_")]
     inputs, outputs = ([tensor(f"{name}{j}", [None, None, 64]) for j in range(4)] for name in "xy")
@@ -457,8 +476,10 @@ def many_open_dims(folder: Path) -> Outcome:
 
 @case
 def shape_error(folder: Path) -> Outcome:
-    """x - x, x / x and x * 0 over an open length are constants of a shape that is open: right, or left as they are, at any
-    budget; not an error."""
+    """x - x, x / x and x * 0 over a dynamic length, which are constants of a dynamic shape.
+
+    The result must be right at any budget. superopt may keep these nodes, and must not fail.
+    """
     eight = [f"w{i}" for i in range(8)]
     nodes = [node("Mul", ["x", "nought"], ["x0"]), node("Sub", ["x", "x"], ["y1"]), node("Div", ["x", "x"], ["y2"])]
     nodes += [
@@ -485,12 +506,12 @@ def shape_error(folder: Path) -> Outcome:
     return Outcome(outcome.verdict, f"at a budget of {budget} s: {outcome.figures}", outcome.verify)
 
 
-# Numbers: a rewriting of real numbers must not lose what floating point keeps, nor make NaN of what was a number
+# Numbers: rewrites over the real numbers must not lose the precision of floating point, and must not turn numbers into NaN
 
 
 @case
 def guarded_division(folder: Path) -> Outcome:
-    """A masked mean, sum(where(mask, x / count, 0)): a row without any element is 0, and not 0 / 0."""
+    """A masked mean, sum(where(mask, x / count, 0)). A row without elements must give 0, not NaN (0 / 0)."""
     nodes = [node("Cast", ["mask"], ["ones"], to=TensorProto.FLOAT), node("ReduceSum", ["ones", "one"], ["count"], keepdims=1)]
     nodes += [
         node("Div", ["x", "count"], ["share"]),
@@ -520,20 +541,25 @@ def relu_of_a_difference(folder: Path, low: float) -> Outcome:
 
 @case
 def relu_sub_add(folder: Path) -> Outcome:
-    """relu(x - y) + z beside min(x, y), where half of x is -1e9 (a masked score): z there, without the digits that x -
-    min(x, y) + z loses."""
+    """relu(x - y) + z and min(x, y), where half of x is -1e9, as in masked scores.
+
+    At these elements, the sum must be z with all its digits. x - min(x, y) + z would lose digits of z.
+    """
     return relu_of_a_difference(folder, -1e9)
 
 
 @case
 def relu_sub_add_inf(folder: Path) -> Outcome:
-    """The same where it is -inf: z there, and not inf - inf."""
+    """relu(x - y) + z and min(x, y), where half of x is -inf.
+
+    At these elements, the sum must be z. x - min(x, y) + z would be NaN (inf - inf).
+    """
     return relu_of_a_difference(folder, -np.inf)
 
 
 @case
 def magic_round(folder: Path) -> Outcome:
-    """(x + 1.5 * 2^23) - 1.5 * 2^23 rounds to whole numbers; it is not x."""
+    """(x + 1.5 * 2^23) - 1.5 * 2^23, which rounds x to whole numbers. The result must not be x."""
     nodes = [node("Add", ["x", "magic"], ["t"]), node("Sub", ["t", "magic"], ["r"]), node("Mul", ["r", "half"], ["y"])]
     graph = model(nodes, [tensor("x", [64, 256])], [tensor("y", [64, 256])], [const("magic", 12582912.0), const("half", 0.5)])
     return compared(folder, graph, {"x normal, times 5": {"x": normal(64, 256, scale=5)}})
@@ -541,7 +567,10 @@ def magic_round(folder: Path) -> Outcome:
 
 @case
 def log_sum_relu(folder: Path) -> Outcome:
-    """log(|x| + e) + log(|y| + e) at 1e25: 115, and not the logarithm of a product that overflows."""
+    """log(|x| + e) + log(|y| + e) at x = y = 1e25.
+
+    The result must be 115. A logarithm of the product would be infinite, because the product overflows.
+    """
     nodes = [
         node("Abs", ["x"], ["xa"]),
         node("Add", ["xa", "e"], ["xb"]),
@@ -560,7 +589,7 @@ def log_sum_relu(folder: Path) -> Outcome:
 
 @case
 def recip_product(folder: Path) -> Outcome:
-    """(z / x) / y at z=1e38, x=y=1e25: 1e-12, and not z / inf."""
+    """(z / x) / y at z=1e38, x=y=1e25. The result must be 1e-12. z / (x * y) would be 0, because x * y overflows."""
     nodes = [node("Div", ["z", "x"], ["a"]), node("Div", ["a", "y"], ["o"])]
     graph = model(nodes, [tensor(name, [64, 256]) for name in "xyz"], [tensor("o", [64, 256])])
     x, z = np.full((64, 256), 1e25, np.float32), np.full((64, 256), 1e38, np.float32)
@@ -569,8 +598,11 @@ def recip_product(folder: Path) -> Outcome:
 
 @case
 def nan_spreads(folder: Path) -> Outcome:
-    """One infinite element of an input: what was finite in the original stays finite (a product by a vector is no matrix
-    product by a diagonal matrix there, for 0 * inf is NaN)."""
+    """One infinite element of an input.
+
+    Outputs that are finite in the original must stay finite. A product by a vector must not become a matrix product by a
+    diagonal matrix, because 0 * inf is NaN.
+    """
     nodes = [
         node("Conv", ["x", "c0", "b0"], ["h0"], group=4),
         node("Add", ["h0", "map"], ["h1"]),
@@ -598,13 +630,15 @@ def nan_spreads(folder: Path) -> Outcome:
     return compared(folder, graph, {"one element is inf": {"x": x}, "finite": {"x": normal(1, 64, 28, 28)}})
 
 
-# Models that run, and are refused or end in an error
+# Models that ONNX Runtime runs, but that superopt refused or failed on
 
 
 @case
 def gather_window_crash(folder: Path) -> Outcome:
-    """A Gather along an axis of one element, whose indices are computed (always 0): optimized. A part of the model that
-    cannot be timed with made-up indices is no reason to give up."""
+    """A Gather with computed indices along an axis of one element.
+
+    The indices are always 0. superopt must optimize the model, although superopt cannot time the Gather with made-up indices.
+    """
     names = [f"w{i}" for i in range(6)]
     nodes = [node("Gather", ["table", "ids"], ["e"]), node("Tanh", ["speaker"], ["t"]), node("Mod", ["ids", "one"], ["which"])]
     nodes += [
@@ -620,8 +654,11 @@ def gather_window_crash(folder: Path) -> Outcome:
 
 @case
 def declared_output_rank(folder: Path) -> Outcome:
-    """An output that is declared with two dimensions, and has three when it runs (ONNX Runtime warns, and runs it):
-    optimized, or kept for a reason that is true; it is not true that ONNX Runtime cannot run it."""
+    """An output that is declared with two dimensions, and has three at run time.
+
+    ONNX Runtime warns, and runs the model. superopt must optimize the model or keep it for a true reason. The report must not
+    say that ONNX Runtime cannot run the model.
+    """
     names = [f"w{i}" for i in range(4)]
     nodes = [*sum_of_products("x", "sum", names), node("NonZero", ["target"], ["nz"]), node("Squeeze", ["nz"], ["pick"])]
     nodes += [node("Gather", ["target", "pick"], ["shape"]), node("Reshape", ["sum", "shape"], ["y"])]
@@ -631,7 +668,7 @@ def declared_output_rank(folder: Path) -> Outcome:
 
 
 def runs_after_all(outcome: Outcome) -> Outcome:
-    """WRONG if the report says of a model that ran here that it does not run."""
+    """Return WRONG if the report says that ONNX Runtime cannot run the model, and the given outcome otherwise."""
     untrue = outcome.verdict == RIGHT and "cannot run" in outcome.figures
     return (
         Outcome(WRONG, f"it runs, and the report says that it does not: {outcome.figures}", outcome.verify)
@@ -642,8 +679,11 @@ def runs_after_all(outcome: Outcome) -> Outcome:
 
 @case
 def index_inputs(folder: Path) -> Outcome:
-    """An input holds positions: those that are made up must fit the tensor they index, here [1, 16, 64] (or the user can
-    say which): optimized, or kept with exit 0."""
+    """An input of positions in a tensor of shape [1, 16, 64].
+
+    Made-up positions must fit the tensor, or the user must be able to give positions. superopt must optimize or keep the
+    model, with exit code 0.
+    """
     names = [f"w{i}" for i in range(6)]
     nodes = [
         *sum_of_products("x", "sum", names),
@@ -657,7 +697,7 @@ def index_inputs(folder: Path) -> Outcome:
 
 @case
 def wide_concat(folder: Path) -> Outcome:
-    """A Concat of 600 tensors: optimized, or kept; not a RecursionError."""
+    """A Concat of 600 tensors. superopt must optimize or keep the model, without a RecursionError."""
     count = 600
     nodes = [node("MatMul", ["x", f"w{i}"], [f"m{i}"]) for i in range(count)]
     nodes += [node("Concat", [f"m{i}" for i in range(count)], ["y"], axis=1)]
@@ -668,8 +708,11 @@ def wide_concat(folder: Path) -> Outcome:
 
 @case
 def same_tensor_two_outputs(folder: Path) -> Outcome:
-    """One tensor is listed twice among the outputs. ONNX Runtime runs that: optimized with both, or kept, or refused in one
-    line; not an internal error."""
+    """One tensor that is listed twice among the outputs.
+
+    ONNX Runtime runs the model. superopt must optimize the model with both outputs, keep it, or refuse it with one line,
+    without an internal error.
+    """
     nodes = [node("MatMul", ["x", "a"], ["p"]), node("MatMul", ["x", "b"], ["q"]), node("Add", ["p", "q"], ["y"])]
     output = tensor("y", [4, 8])
     graph = model(nodes, [tensor("x", [4, 8])], [output, output], [weight("a", 8, 8), weight("b", 8, 8)])
@@ -677,13 +720,13 @@ def same_tensor_two_outputs(folder: Path) -> Outcome:
 
 
 def small() -> ModelProto:
-    """A model with little to gain, for what is not about the search."""
+    """Return a model with little to gain, for cases that are not about the search."""
     tail, weights = two_branches("x", size=8)
     return model(tail, [tensor("x", ["N", 8])], [tensor("y", ["N", 8])], weights)
 
 
 def refused(process: Finished, what: str) -> Outcome:
-    """RIGHT if the process ended with a clean error."""
+    """Return RIGHT if the process failed with a clean error, WRONG if it succeeded, and CRASH otherwise."""
     if not clean(process):
         return Outcome(CRASH, f"exit {process.returncode}: {fault_line(process.stderr)}")
     if process.returncode == 0:
@@ -693,8 +736,10 @@ def refused(process: Finished, what: str) -> Outcome:
 
 @case
 def huge_dims(folder: Path) -> Outcome:
-    """An initializer that claims 2^31 rows and has 8 KiB, with another large one behind it: refused within 10 s of the
-    command's own start, and without a file of the size that is claimed."""
+    """An initializer of 8 KiB that declares 2^31 rows, followed by another large initializer.
+
+    superopt must refuse the model within 10 s after the start of the command, and must not write a file of the declared size.
+    """
     nodes = [node("MatMul", ["x", "k"], ["p"]), node("MatMul", ["p", "m"], ["y"])]
     graph = model(nodes, [tensor("x", [4, 8])], [tensor("y", [4, 128])], [weight("k", 8, 256), weight("m", 256, 128)])
     graph.graph.initializer[0].dims[0] = 2**31
@@ -716,7 +761,7 @@ def huge_dims(folder: Path) -> Outcome:
 
 @case
 def undefined_dtype(folder: Path) -> Outcome:
-    """An initializer of the undefined element type 0: refused in one line."""
+    """An initializer of the undefined element type 0. superopt must refuse the model with one line."""
     graph = small()
     graph.graph.initializer.add().CopyFrom(const("unused", [1]))
     graph.graph.initializer[-1].data_type = 0
@@ -729,7 +774,7 @@ def undefined_dtype(folder: Path) -> Outcome:
 
 @case
 def name_not_utf8(folder: Path) -> Outcome:
-    """The domain of a node is no UTF-8: refused in one line."""
+    """A node whose domain is not UTF-8. superopt must refuse the model with one line."""
     source = save_model(model_with_function(), folder)
     source.write_bytes(source.read_bytes().replace(b"local", b"\x9docal", 1))
     return refused(
@@ -739,7 +784,7 @@ def name_not_utf8(folder: Path) -> Outcome:
 
 
 def model_with_function() -> ModelProto:
-    """A model that calls a function of its own."""
+    """Return a model that calls a local function."""
     twice = helper.make_function(
         "local", "Twice", ["u"], ["v"], [node("Add", ["u", "u"], ["v"])], [helper.make_opsetid("", 17)]
     )
@@ -776,7 +821,7 @@ result.save(target)
 
 
 def external_model(folder: Path, name: str, count: int) -> Path:
-    """A model whose weights lie in a file beside it: `count` products one after another."""
+    """Save a chain of `count` products with the weights in a separate file, and return the path."""
     names = [f"w{i}" for i in range(count)]
     nodes = [
         node("MatMul", [f"t{i}" if i else "x", name], ["y" if i == count - 1 else f"t{i + 1}"]) for i, name in enumerate(names)
@@ -790,8 +835,10 @@ def external_model(folder: Path, name: str, count: int) -> Path:
 
 @case
 def mixed_files(folder: Path) -> Outcome:
-    """A model of two files is saved over another one, and the process is killed after each of its renames in turn: what is
-    there afterwards is the old model or the new one, whole; never the old graph with the new weights."""
+    """A model of two files that is saved over an older model, while the process is killed after each rename in turn.
+
+    Afterwards, the files must hold the old model or the new model, and never the old graph with the new weights.
+    """
     old, new = external_model(folder, "old.onnx", 1), external_model(folder, "new.onnx", 2)
     target = folder / "target" / "model.onnx"
     x = {"x": np.ones((4, 64), np.float32)}
@@ -807,7 +854,7 @@ def mixed_files(folder: Path) -> Outcome:
         try:
             got = run(target, x)[0]
             state = next((name for name, value in values.items() if np.array_equal(value, got)), "MIXED")
-        except Exception as error:  # noqa: BLE001 (whatever is raised is an outcome)
+        except Exception as error:  # noqa: BLE001 (every exception is an outcome)
             state = f"UNREADABLE ({first_line(error)[:60]})"
         seen.append(state)
         if process.returncode == 0:
@@ -820,10 +867,13 @@ def mixed_files(folder: Path) -> Outcome:
 
 @case
 def target_is_device(folder: Path) -> Outcome:
-    """The target is a FIFO (as /dev/stdout or a device could be): refused, or written into; it is a FIFO afterwards."""
+    """A target that is a FIFO, as /dev/stdout may be.
+
+    superopt must refuse the FIFO or write into it. The FIFO must stay a FIFO.
+    """
     target = folder / "pipe"
     os.mkfifo(target)
-    reader = os.open(target, os.O_RDONLY | os.O_NONBLOCK)  # so that writing does not wait
+    reader = os.open(target, os.O_RDONLY | os.O_NONBLOCK)  # without a reader, writing would block
     try:
         process = superopt_cli("optimize", save_model(small(), folder), target, "--budget", "0.1", "--cache", folder / "cache")
     finally:
@@ -839,7 +889,7 @@ def target_is_device(folder: Path) -> Outcome:
 
 @case
 def json_equals_source(folder: Path) -> Outcome:
-    """`--json` names the model itself: refused (2 or 22), and the model is as it was."""
+    """`--json` with the path of the model itself. superopt must fail with exit code 2 or 22, and must not change the model."""
     source = save_model(small(), folder)
     content = source.read_bytes()
     process = superopt_cli(
@@ -857,7 +907,7 @@ def json_equals_source(folder: Path) -> Outcome:
 
 @case
 def stdout_closed(folder: Path) -> Outcome:
-    """Standard output is closed: the model is written, exit 0, without a traceback."""
+    """A closed standard output. superopt must write the model and exit with code 0, without a traceback."""
     target = folder / "out.onnx"
     arguments = ("optimize", save_model(small(), folder), target, "--budget", "0.1", "--cache", folder / "cache")
     process = superopt_cli(*arguments, before=("sh", "-c", 'exec "$@" >&-', "sh"))
@@ -871,7 +921,7 @@ def stdout_closed(folder: Path) -> Outcome:
 
 @case
 def negative_seed(folder: Path) -> Outcome:
-    """`--seed -1`: it works, or exit 2; not an internal error."""
+    """`--seed -1`. superopt must succeed or exit with code 2, without an internal error."""
     arguments = (
         "optimize",
         save_model(small(), folder),
@@ -887,23 +937,26 @@ def negative_seed(folder: Path) -> Outcome:
     return Outcome(RIGHT if process.returncode in (0, 2) else WRONG, f"exit {process.returncode}")
 
 
-# The rules: a ledger or a definition that was edited must be noticed
+# The rules: superopt must notice an edited ledger or definition
 
 
 def package_copy(folder: Path) -> tuple[Path, dict[str, str]]:
-    """A copy of the package with all that it reads, and the environment in which it is the one that runs."""
+    """Copy the package with all files that it reads, and return the copy and an environment that runs the copy."""
     package = Path(superopt.__file__).parent
     copy = folder / "copy"
     without = shutil.ignore_patterns("__pycache__")
     shutil.copytree(package, copy / "superopt", ignore=without)
-    for beside in ("specs", "substitutions"):  # where the package is a checkout
+    for beside in ("specs", "substitutions"):  # in a checkout, these folders are beside the package
         if (package.parent / beside).is_dir() and not (package / beside).is_dir():
             shutil.copytree(package.parent / beside, copy / beside, ignore=without)
     return copy, {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 def edited(folder: Path, pattern: str, holds: Callable[[str], object], change: Callable[[str], str], what: str) -> Outcome:
-    """`superopt rules list` on a copy of the package in which the first file that `holds` something is changed."""
+    """Run `superopt rules list` on a copy of the package with one edited file.
+
+    `change` edits the first file whose text `holds` accepts. The command must fail with exit code 13.
+    """
     copy, env = package_copy(folder)
     plain = superopt_cli("rules", "list", env=env, cwd=folder)
     if plain.returncode != 0:
@@ -926,7 +979,7 @@ def edited(folder: Path, pattern: str, holds: Callable[[str], object], change: C
 
 @case
 def ledger_specs_emptied(folder: Path) -> Outcome:
-    """A proof in the ledger that no longer says which definitions it rests on: its rule is refused (exit 13)."""
+    """A proof in the ledger that names no definitions. superopt must refuse the rule of the proof (exit code 13)."""
     pattern = r'"specs": \{[^}]+\}'
     return edited(
         folder,
@@ -939,7 +992,7 @@ def ledger_specs_emptied(folder: Path) -> Outcome:
 
 @case
 def ledger_axioms_emptied(folder: Path) -> Outcome:
-    """A proof in the ledger without axioms and instances, though it was made from axioms: its rule is refused (exit 13)."""
+    """A proof from axioms that lists no axioms and no instances. superopt must refuse the rule of the proof (exit code 13)."""
     pattern = r'"axioms": \[[^\]]+\], "instances": \[[^\]]*\]'
     return edited(
         folder,
@@ -952,7 +1005,10 @@ def ledger_axioms_emptied(folder: Path) -> Outcome:
 
 @case
 def ledger_status_bounded(folder: Path) -> Outcome:
-    """A proof for all sizes that is made one for bounded sizes, which names no bounds: its rule is refused (exit 13)."""
+    """A proof for all sizes with the status changed to bounded, but without bounds.
+
+    superopt must refuse the rule of the proof (exit code 13).
+    """
     one, other = '"status": "all sizes", "bounded": []', '"status": "bounded", "bounded": []'
     return edited(
         folder, "*.proofs.jsonl", lambda t: one in t, lambda t: t.replace(one, other, 1), "a bounded proof without bounds"
@@ -961,7 +1017,7 @@ def ledger_status_bounded(folder: Path) -> Outcome:
 
 @case
 def ledger_malformed(folder: Path) -> Outcome:
-    """A ledger entry whose specs are a list: refused (exit 13), not an internal error."""
+    """A ledger entry whose specs are a list. superopt must refuse the entry (exit code 13), without an internal error."""
     pattern = r'"specs": \{[^}]+\}'
     return edited(
         folder,
@@ -974,17 +1030,20 @@ def ledger_malformed(folder: Path) -> Outcome:
 
 @case
 def definitions_edited(folder: Path) -> Outcome:
-    """A file that the definitions of many operators share is edited (the larger of two values is the first): the proofs
-    made with the old one are refused (exit 13)."""
+    """An edit of a file that the definitions of many operators share.
+
+    After the edit, the larger of two values is always the first. superopt must refuse the proofs that use the old definitions
+    (exit code 13).
+    """
     change = "\n\ndef larger(a, b):\n    return a\n"
     return edited(folder, "*.py", lambda t: "\ndef larger(" in t, lambda t: t + change, "another meaning of `larger`")
 
 
-# Running them
+# Running the cases
 
 
 class TooLongError(Exception):
-    """A case does not end."""
+    """A case did not end within the time limit."""
 
 
 def _too_long(*_: object) -> None:
@@ -992,7 +1051,7 @@ def _too_long(*_: object) -> None:
 
 
 def judged(name: str) -> Outcome:
-    """The outcome of a case, whatever happens in it."""
+    """Run a case and return its outcome, also if the case raises an exception."""
     signal.signal(signal.SIGALRM, _too_long)
     signal.alarm(LIMIT)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
@@ -1002,7 +1061,7 @@ def judged(name: str) -> Outcome:
             return Outcome(CRASH, f"no end within {LIMIT} s")
         except superopt.SuperoptError as error:
             return Outcome(REFUSED, f"exit {error.exit_code}: {first_line(error)}")
-        except Exception as error:  # noqa: BLE001 (whatever is raised is an outcome)
+        except Exception as error:  # noqa: BLE001 (every exception is an outcome)
             return Outcome(CRASH, f"{type(error).__name__}: {first_line(error)}")
         finally:
             signal.alarm(0)
