@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx.parser
+import onnx_ir as ir
 import pytest
 from onnx import ModelProto
 
 from superopt.algebra.evaluate import Floats, evaluate_terms
-from superopt.algebra.terms import subterms
+from superopt.algebra.terms import subterms, variable
 from superopt.model.islands import Chart, Charts
+from superopt.model.lift import structured_weight
 from superopt.model.load import as_model, as_proto, load
 from superopt.notation.printing import render_terms
 from superopt.rules.fp_flags import FpMode
@@ -153,6 +157,17 @@ def test_the_term_of_a_weight_shows_that_its_numbers_repeat(values: str, term: s
     assert term in product_with_weight(values, 4)
 
 
+@pytest.mark.parametrize("shape", [(4, 4), (4, 6), (6, 4)])
+@pytest.mark.parametrize("triangle", [np.tril, np.triu])
+@pytest.mark.parametrize("offset", range(-2, 3))
+def test_the_term_of_a_triangle_of_ones_is_a_triangle(shape: tuple[int, int], triangle: Any, offset: int) -> None:
+    weight = ir.Value(name="w", const_value=ir.tensor(triangle(np.ones(shape, np.float32), offset)))
+    found = structured_weight(weight, variable("w", shape, constant=True))
+    (values,) = evaluate_terms((found,), {}, lambda _: None, Floats())
+    assert found.op in ("lower_triangle", "upper_triangle")
+    assert np.array_equal(values, triangle(np.ones(shape), offset))
+
+
 @pytest.mark.parametrize("values", ["{1, 1, 1, 1}", "{1, 2, 3, 4}", "{1, 2, -1, 2}", "{1, 2, 2, 1}"])
 def test_the_term_of_any_other_weight_is_a_variable(values: str) -> None:
     assert "slice" not in product_with_weight(values, 4)
@@ -161,7 +176,9 @@ def test_the_term_of_any_other_weight_is_a_variable(values: str) -> None:
 @pytest.mark.parametrize(
     ("positions", "operators"),
     [
-        ([1, 0, 1, 2, 3, 2], {"concat", "relu", "reverse", "slice"}),
+        ([1, 0, 1, 2, 3, 2], {"concat", "relu", "slice"}),
+        ([2, 1, 0, 1, 2, 3, 2, 1], {"concat", "relu", "reverse", "slice"}),
+        ([1, 2, 3, 0, 1, 2], {"concat", "relu", "slice"}),
         ([3, 2, 1, 0], {"relu", "reverse", "slice"}),
         ([0, 2, 0, 2, 0], {"gather", "relu"}),
     ],

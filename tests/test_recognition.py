@@ -26,6 +26,12 @@ DEVIATION = (
     "expand(rsqrt(reduce_mean(c * c, axes=(-1,)) + scale(ones(shape=(6,)), factor={epsilon})), shape=(6, 16), axes=(-2,))"
 )
 
+FAST_DEVIATION = (
+    "expand(rsqrt(relu(reduce_mean(x * x, axes=(-1,)) - (m := reduce_mean(x, axes=(-1,))) * m)"
+    " + scale(ones(shape=(6,)), factor=1e-5)), shape=(6, 16), axes=(-2,))"
+)
+"""The variance as a difference of moments, which is clamped because rounding can make the difference negative."""
+
 AFFINE_NORM = (
     f"x * (s := {DEVIATION.format(epsilon=1e-5).replace('c * c', f'{NORM} * c')} * expand(gamma, shape=(6, 16), axes=(-1,)))"
     " + (expand(beta, shape=(6, 16), axes=(-1,)) - s * expand(reduce_mean(x, axes=(-1,)), shape=(6, 16), axes=(-2,)))"
@@ -73,10 +79,8 @@ def names(text: str) -> set[str]:
         ("elu(x, alpha=1)", "celu"),
         ("exp(x - expand(reduce_log_sum_exp(x, axes=(-1,)), shape=(6, 16), axes=(-2,)))", "softmax"),
         (f"{NORM} * {DEVIATION.format(epsilon=1e-5)}", "layer_norm"),
-        (
-            AFFINE_NORM,
-            "layer_norm",
-        ),
+        (AFFINE_NORM, "layer_norm"),
+        (f"{NORM} * {FAST_DEVIATION}", "layer_norm"),
     ],
 )
 def test_an_operator_is_recognized_in_another_form(text: str, operator: str) -> None:

@@ -139,26 +139,41 @@ def _pieces(node: _Node) -> Term | None:
     n = x.shape[axis]
     if not isinstance(n, int) or array.min() < -n or array.max() >= n:
         return None
-    runs = _runs([int(i) % n for i in array])
-    if len(runs) > min(MODEL.max_gathered_slices, len(array) // 2) or (
-        len(runs) == 1 < len(runs[0]) and runs[0][0] < runs[0][1]
-    ):
+    runs = _runs(array % n, n, min(MODEL.max_gathered_slices, len(array) // 2))
+    if runs is None or (len(runs) == 1 and runs[0][0] < runs[0][1]):
         return None
     parts = [apply("slice", x, axis=axis, start=min(run), stop=max(run) + 1) for run in runs]
-    parts = [apply("reverse", part, axis=axis) if run[0] > run[-1] else part for part, run in zip(parts, runs, strict=True)]
+    parts = [
+        part if start <= stop else apply("reverse", part, axis=axis) for part, (start, stop) in zip(parts, runs, strict=True)
+    ]
     return reduce(lambda rest, part: apply("concat", part, rest, axis=axis), reversed(parts))
 
 
-def _runs(positions: Sequence[int]) -> list[list[int]]:
-    """Cut the positions into runs in which each position follows or precedes the position before it by 1."""
-    runs: list[list[int]] = []
-    for here in positions:
-        last = runs[-1] if runs else []
-        step = last[-1] - last[-2] if len(last) > 1 else here - last[-1] if last else 0
-        if last and step in (1, -1) and here == last[-1] + step:
-            last.append(here)
-        else:
-            runs.append([here])
+def _runs(positions: Array, extent: int, most: int) -> list[tuple[int, int]] | None:
+    """Cut the positions into runs in which each position follows or precedes the position before it by 1.
+
+    Returns the first and the last position of each run, or None if there are more than `most` runs. If the positions contain
+    all positions of an axis in order, as the positions of a padded axis do, one run consists of these positions.
+    """
+    for start in np.flatnonzero(positions == 0):
+        if np.array_equal(positions[start : start + extent], np.arange(extent)):
+            around = [
+                _runs(some, extent, most) if len(some) else [] for some in (positions[:start], positions[start + extent :])
+            ]
+            before, after = around
+            found = None if before is None or after is None else [*before, (0, extent - 1), *after]
+            return None if found is None or len(found) > most else found
+    steps = np.diff(positions)
+    runs: list[tuple[int, int]] = []
+    first = 0
+    while first < len(positions):
+        if len(runs) == most:
+            return None
+        step = steps[first] if first < len(steps) and abs(steps[first]) == 1 else 0
+        ends = np.flatnonzero(steps[first:] != step) if step else np.zeros(1, int)
+        last = first + int(ends[0]) if len(ends) else len(positions) - 1
+        runs.append((int(positions[first]), int(positions[last])))
+        first = last + 1
     return runs
 
 
@@ -237,10 +252,11 @@ def leaf_of(value: ir.Value) -> Term | None:
 def structured_weight(value: ir.Value, leaf: Term) -> Term:
     """Return a term that equals the weight `value` and shows the weight's structure, or the weight's variable `leaf`.
 
-    The term of a weight of zeros is `zeros`. If the second half of the last axis equals the first half or its negative, the
-    term is a concatenation that reads the first half twice. If neighbours on the last axis are equal or opposite in pairs, the
-    term reads the first of each pair twice. For example, tables of rotary embeddings contain each number twice. A weight in an
-    external file is not kept in memory.
+    The term of a weight of zeros is `zeros`. The term of a matrix with ones on one side of a diagonal and zeros on the other
+    side is a triangle of `ones`; a product with such a matrix is a cumulative sum. If the second half of the last axis equals
+    the first half or its negative, the term is a concatenation that reads the first half twice. If neighbours on the last axis
+    are equal or opposite in pairs, the term reads the first of each pair twice. For example, tables of rotary embeddings
+    contain each number twice. A weight in an external file is not kept in memory.
     """
     tensor = constant_tensor(value)
     if tensor is None or leaf.condition or leaf.position:
@@ -256,6 +272,9 @@ def _structured(array: Array, leaf: Term) -> Term:
     n = leaf.shape[-1] if leaf.rank else 1
     if not array.any() and not np.signbit(array).any():
         return apply("zeros", shape=leaf.shape)
+    triangle = _triangle(array, leaf)
+    if triangle is not None:
+        return triangle
     if not isinstance(n, int) or n % 2 or n < MODEL.min_repeated_extent:
         return leaf
     half, flat = n // 2, array.reshape(-1, n)
@@ -271,6 +290,20 @@ def _structured(array: Array, leaf: Term) -> Term:
             twice = apply("concat", first, first if sign == 1 else apply("scale", first, factor=-1), axis=-1)
             return apply("reshape", twice, shape=leaf.shape) if twice.shape != leaf.shape else twice
     return leaf
+
+
+def _triangle(array: Array, leaf: Term) -> Term | None:
+    """Return the weight as a triangle of ones, or None if the weight is not a matrix of this form."""
+    if array.ndim != 2 or min(array.shape) < MODEL.min_repeated_extent or array.all():
+        return None
+    if not all(np.isin(rows, (0, 1)).all() for rows in (array[0], array)):
+        return None
+    for name, matrix, sign in (("lower_triangle", array, 1), ("upper_triangle", array.T, -1)):
+        row = int(np.argmax(matrix[:, 0] != 0))
+        offset = int(np.count_nonzero(matrix[row])) - 1 - row
+        if np.array_equal(matrix, np.tril(np.ones_like(matrix), offset)):
+            return apply(name, apply("ones", shape=leaf.shape), offset=sign * offset)
+    return None
 
 
 def constant_array(value: ir.Value) -> Array | None:

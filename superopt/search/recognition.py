@@ -385,13 +385,16 @@ def _kind(term: Term) -> Kind:
     return TRANSCENDENTAL & called, bool(PIECEWISE & called), bool(ROOTS & called)
 
 
-def _are_alike(one: Kind, other: Kind) -> bool:
-    """Return whether terms of two kinds may be equal functions.
+def _are_alike(operator: Kind, function: Kind) -> bool:
+    """Return whether an operator of the first kind may compute a function of the second kind.
 
     If a kind contains transcendental functions, one common transcendental function is enough, because terms with transcendental
-    functions have many equivalent forms.
+    functions have many equivalent forms. A function that is written piecewise may equal an operator that is not: the maximum of
+    a variance and 0 is the variance.
     """
-    return bool(one[0] & other[0]) if one[0] or other[0] else one == other
+    if operator[0] or function[0]:
+        return bool(operator[0] & function[0])
+    return operator[1] <= function[1] and operator[2] == function[2]
 
 
 def _numbers(term: Term) -> tuple[float, ...]:
