@@ -145,6 +145,8 @@ BOUND: list[tuple[str, list[Array | None], list[int], int, dict[str, Any], list[
     ("Pad", [X], [], 1, {"pads": [0, 1, 2, 1, 0, 0], "mode": "constant"}, [7, 9]),
     ("Pad", [X, _integers(0, 1, 2, 1, 0, 0)], [1], 1, {}, [11, 18]),
     ("Pad", [X, _integers(1, 2), np.zeros((), np.float32), _integers(-1)], [1, 2, 3], 1, {}, [18, 21]),
+    ("Pad", [X], [], 1, {"pads": [0, 1, 2, 1, 0, 0], "mode": "reflect"}, [7, 9]),
+    ("Pad", [X, _integers(0, 0, 2, 0, 2, 3)], [1], 1, {"mode": "reflect"}, [11, 18]),
     ("Conv", [IMAGE, KERNEL], [], 1, {"group": 2}, OPSETS),
     (
         "Conv",
@@ -201,7 +203,7 @@ OPAQUE: list[tuple[str, list[Array | None], list[int], int, dict[str, Any], int]
     ("Slice", [_floats(5, 6), _integers(0), _integers(6)], [], 1, {}, 13),
     ("Slice", [_floats(5, 6), _integers(3), _integers(3)], [1, 2], 1, {}, 13),
     ("Reshape", [X, _integers(6, 4)], [], 1, {}, 13),
-    ("Pad", [X], [], 1, {"pads": [0, 1, 2, 1, 0, 0], "mode": "reflect"}, 9),
+    ("Pad", [X], [], 1, {"pads": [0, 1, 2, 1, 0, 0], "mode": "edge"}, 9),
     ("Pad", [X, _integers(0, 1, 2, 1, 0, 0), np.array(np.inf, np.float32)], [1, 2], 1, {}, 13),
     ("Pad", [X, _integers(0, -1, 0, 0, 0, 0)], [1], 1, {}, 13),
     ("Conv", [_floats(1, 2, 4, 4, 4), _floats(3, 2, 2, 2, 2)], [], 1, {}, 13),
@@ -277,7 +279,7 @@ def _comes_back(term: Term) -> bool:
     """
     if term.op == "upsample" and 1 in (term["rows"], term["columns"]):
         return False
-    if term.op in ("expand", "slice", "reshape", "pad", "stride", "tile", "repeat"):
+    if term.op in ("expand", "slice", "reshape", "pad", "reflect", "stride", "tile", "repeat"):
         return term.shape != term.args[0].shape and all(n > 1 for x in (term, *term.args) for n in x.sizes)
     if term.op == "rotary_embedding":
         return term.args[2].sizes[0] >= term.sizes[-2]
