@@ -412,10 +412,10 @@ def _samples(rank: int, numbers: tuple[float, ...] | None = None, extents: tuple
     """Return values of a tensor, with a last axis for independent draws.
 
     Without `numbers`, the tensor has the first shape of `SIZES[rank]`. With `numbers`, the tensor has the second shape, and
-    additional draws have values near these numbers, and near the sums, products and quotients of these numbers. Some draws
-    contain only zeros, only tiny elements, or only elements far below zero. A clamp, or a bias in a denominator, may matter
-    only for these elements. The axes in `extents` have the given extents
-    instead.
+    additional draws have values near these numbers, and near the sums, products and quotients of these numbers. Further draws
+    have values that are much smaller than each of these numbers. Some draws contain only zeros, only tiny elements, or only
+    elements far below zero. A clamp, or a bias in a denominator, may matter only for these elements. The axes in `extents` have
+    the given extents instead.
     """
     rng, usual, fixed = np.random.default_rng(rank), SIZES[rank][0 if numbers is None else 1], dict(extents)
     rows = (2, 1, 1) if numbers is None else (1, 2, 1)
@@ -434,6 +434,7 @@ def _samples(rank: int, numbers: tuple[float, ...] | None = None, extents: tuple
         picks = rng.choice(_near(numbers), (*shape, 12))
         drawn.append(signs(12) * picks * rng.choice((0.5, 0.9, 1.0, 1.1, 2.0, 10.0), picks.shape))
         drawn += [rng.standard_normal((*shape, 1)) * math.sqrt(abs(n)) * factor for n in numbers for factor in (0.3, 1.0, 3.0)]
+        drawn += [rng.standard_normal((*shape, 1)) * abs(n) / (1e3 * math.prod(shape)) for n in numbers]
     return np.concatenate(drawn, axis=-1)
 
 
@@ -698,10 +699,10 @@ def _applications(
     """Apply the operator to the function's operand, with each plausible choice of attributes, and yield the results.
 
     For an attribute of the kind `real`, four kinds of values are plausible: the default value, 0, the numbers in the function,
-    and the quotients and differences of two such numbers.
+    and the quotients and differences of two such numbers, unless they are 0 in float32.
     """
     pairs = [(a, b) for a in numbers for b in numbers if a != b]
-    combined = [*(a / b for a, b in pairs if b), *(a - b for a, b in pairs)]
+    combined = [n for n in (*(a / b for a, b in pairs if b), *(a - b for a, b in pairs)) if np.float32(n) or not n]
     axes = range(-1, -1 - function.operand.rank, -1)
     choices: list[Sequence[Attribute]] = []
     for parameter in spec.parameters:
