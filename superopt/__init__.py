@@ -8,6 +8,7 @@ each package describes the package's modules.
 The packages are listed from the top layer to the bottom layer. A package imports only from layers below its own.
 
     `cli/`: the command line: commands, options, signals, progress display and exit codes. Only this package prints.
+    `pack/`: several models in one, plans of how to serve them together, and a dispatcher of requests.
     `flows/`: the stages of optimize, replay, compare, generate, verify, profile and rules export. Certificates are made here.
     `search/`: the search for a cheaper equivalent of a model: rewriting, sweeps, windows, passes, choice of a candidate model.
     `kernels/`: C code for parts of a model, generated from the definitions of operators, compiled and registered.

@@ -200,6 +200,12 @@ class CompilerError(SuperoptError):
     exit_code = 37
 
 
+class PackError(SuperoptError):
+    """Models cannot be packed into one model: their names, shared inputs or domains do not fit together."""
+
+    exit_code = 38
+
+
 def first_line(error: BaseException, limit: int = REPORT.max_failure_characters) -> str:
     """Return the first line of the error's text, shortened to `limit` characters.
 

@@ -1984,6 +1984,18 @@ class KernelPolicy:
     """The cost of a function such as exp, in additions. Not measured."""
 
 
+@dataclass(frozen=True)
+class PackPolicy:
+    """Limits for packed models and their serving."""
+
+    max_relative_difference: float = 1e-4
+    """The largest difference of an output of a merged model from the original's output, as a share of the output's magnitude.
+
+    A merged model has the nodes of the originals, but ONNX Runtime may fuse them differently. The search in the merged model
+    has its own check. Not measured.
+    """
+
+
 OPTIMIZATION = OptimizationPolicy()
 SEARCH = SearchPolicy()
 MUTANT = MutantPolicy()
@@ -2000,3 +2012,4 @@ ALGEBRA = AlgebraPolicy()
 PROCESS = ProcessPolicy()
 REPORT = ReportPolicy()
 KERNELS = KernelPolicy()
+PACK = PackPolicy()

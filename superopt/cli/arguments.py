@@ -142,6 +142,7 @@ def parser() -> argparse.ArgumentParser:
     _add_compare(commands)
     _add_inspect(commands)
     _add_diff(commands)
+    _add_pack(commands)
     _add_profile(commands)
     _add_verify(commands)
     _add_generate(commands)
@@ -174,6 +175,8 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         top.error("argument --ort-config: requires --tune")
     if options.run == "prove" and options.operator and not options.axioms:
         top.error("argument --operator: requires --axioms")
+    if options.run == "pack" and options.names and len(options.names) != len(options.models):
+        top.error(f"argument --name: {len(options.names)} names for {len(options.models)} models")
     if options.run == "optimize":
         names = [name for name, _ in options.fix]
         if repeated := [name for name in names if names.count(name) > 1]:
@@ -362,6 +365,31 @@ def _add_diff(commands: Commands) -> None:
     command.add_argument("second", type=Path, metavar="b.onnx", help="the other model")
     command.add_argument("--json", type=Path, metavar="FILE", help="write the difference as JSON")
     command.set_defaults(run="diff")
+
+
+def _add_pack(commands: Commands) -> None:
+    about = (
+        "Make one model of several models that are served together. Names get the prefix NAME/. Equal weights and equal nodes "
+        "are stored once, and the search also joins operators of different models. The outputs of each model are compared with "
+        "the original's."
+    )
+    examples = (
+        "pack a.onnx b.onnx -o packed.onnx",
+        "pack a.onnx b.onnx -o packed.onnx --name first --name second --share-input image --budget 60s",
+    )
+    command = _add_command(commands, "pack", "make one model of several models", about, *examples)
+    command.add_argument("models", type=Path, nargs="+", metavar="in.onnx", help="the models")
+    command.add_argument("-o", "--output", dest="target", type=Path, required=True, metavar="out.onnx", help="where to write")
+    about = "name of a model, in the order of the models (the names of the files without .onnx)"
+    command.add_argument("--name", dest="names", action="append", default=[], metavar="NAME", help=about)
+    about = "an input that has the same value for all models that have it; repeatable"
+    command.add_argument("--share-input", dest="shared", action="append", default=[], metavar="NAME", help=about)
+    about = "time for the search, such as 60s; 0 only merges the models (20 s, more for a large model)"
+    command.add_argument("--budget", type=time_span, metavar="TIME", help=about)
+    command.add_argument("--threads", type=threads, metavar="N", help="CPU threads of each session (all cores)")
+    command.add_argument("--seed", type=seed, default=0, help="random seed (0)")
+    command.add_argument("--json", type=Path, metavar="FILE", help="write the report as JSON")
+    command.set_defaults(run="pack")
 
 
 def _add_shape(command: argparse.ArgumentParser, about: str) -> None:

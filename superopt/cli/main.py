@@ -25,6 +25,7 @@ from superopt.cli.display import lines, panel
 from superopt.cli.signals import Interrupted, Signals
 from superopt.errors import (
     OutputError,
+    PackError,
     ReplayError,
     ResourceError,
     SpecError,
@@ -437,6 +438,49 @@ def run_diff(options: argparse.Namespace) -> int:
     return 0
 
 
+def run_pack(options: argparse.Namespace) -> int:
+    """Run `superopt pack`: write one model of several models, print what the models share, and write the report if requested.
+
+    Raises:
+        PackError: Two models have the same name.
+    """
+    for model in options.models:
+        require_model_file(model)
+    from superopt.pack.pack_models import pack_models
+    from superopt.report.packing import pack_lines
+
+    names = options.names or [model.stem for model in options.models]
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise PackError(f"two models have the name {repeated[0]!r}; --name gives other names")
+    models = dict(zip(names, options.models, strict=True))
+    read = {f"the model {name}": model for name, model in models.items()}
+    read |= {label: file for name, model in models.items() for label, file in argument_data_files(name, model).items()}
+    require_distinct({"out.onnx": options.target, "--json": options.json}, read)
+    require_distinct({"--json": options.json}, argument_data_files("out.onnx", options.target))
+    if options.json is not None and is_output_data_file_name(options.target, options.json):
+        raise TargetError(
+            f"{options.json}: cannot write the --json file, because the data file of {options.target} has the same name"
+        )
+    for path in filter(None, (options.target, options.json)):
+        require_writable(path)
+    with progress_listener(title=str(options.target)) as listener:
+        packed = pack_models(
+            models,
+            shared_inputs=options.shared,
+            budget=options.budget,
+            threads=options.threads,
+            seed=options.seed,
+            progress=listener,
+        )
+    signals.saving()
+    packed.save(options.target)
+    if options.json is not None:
+        write_text_atomically(packed.report.json(), options.json)
+    for line in pack_lines(packed.report):
+        out.print(line, soft_wrap=True, markup=False)
+    return 0
+
+
 def run_profile(options: argparse.Namespace) -> int:
     """Run `superopt profile`: print all measurements of the device, and write them to a file if requested."""
     from superopt.flows.profile import profile
@@ -768,6 +812,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "compare": run_compare,
     "inspect": run_inspect,
     "diff": run_diff,
+    "pack": run_pack,
     "profile": run_profile,
     "verify": run_verify,
     "generate": run_generate,

@@ -99,7 +99,7 @@ def compare(
         )
     names = [", ".join(f"{name}={size}" for name, size in sizes.items()) for sizes in feasible.sizes]
     timings = {name: timing(one) for name, (one,) in zip(names, compared, strict=True)}
-    outputs = tuple(_worst([run[place] for run in runs]) for place in range(len(runs[0])))
+    outputs = tuple(worst_differences([run[place] for run in runs]) for place in range(len(runs[0])))
     contents = [_content(one) for one in loaded]
     return ModelComparison(contents[0], contents[1], timings, outputs, len(runs), run_environment(device), device.libraries)
 
@@ -150,10 +150,10 @@ def _differences(
                 found = dict(zip(sessions[1].outputs, sessions[1].run(feeds), strict=True))
             except InvalidModelError as error:
                 raise CheckFailedError(f"the second model does not run on inputs of the first model: {error}") from error
-            yield [_difference(name, wanted[name], found[name]) for name in wanted]
+            yield [output_difference(name, wanted[name], found[name]) for name in wanted]
 
 
-def _difference(name: str, wanted: object, found: object) -> OutputDifference:
+def output_difference(name: str, wanted: object, found: object) -> OutputDifference:
     """Return the difference between two values of an output. Outputs that are not arrays are compared as a whole.
 
     Raises:
@@ -181,7 +181,7 @@ def _floating_difference(name: str, wanted: Array, found: Array) -> OutputDiffer
     )
 
 
-def _worst(differences: Sequence[OutputDifference]) -> OutputDifference:
+def worst_differences(differences: Sequence[OutputDifference]) -> OutputDifference:
     """Combine the differences of one output on several sets of input values into one difference.
 
     Each number of the result (`largest`, `relative` and `different`) is the maximum over `differences`.

@@ -14,6 +14,7 @@ Load and save:
         rewrites.
     `convert_opset`: converts a model to a newer opset.
     `inline_functions`: inlines local functions.
+    `merge_models`: merges several models into one model that stores equal weights and equal nodes once.
     `specialize`: reads the inputs and sizes that the user fixes, and finds the Ifs whose conditions are known at these inputs
         and sizes. `superopt.protobuf.specialize` changes the model.
 

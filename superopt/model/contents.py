@@ -32,7 +32,7 @@ def comparable_initializers(model: Model) -> Iterator[tuple[Key, ir.TensorProtoc
     for path, graph in _graphs(model):
         for name, value in graph.initializers.items() if isinstance(graph, ir.Graph) else ():
             if value.const_value is not None:
-                yield (path, name), value.const_value, _tensor_digest(value.const_value)
+                yield (path, name), value.const_value, tensor_digest(value.const_value)
 
 
 def _graphs(model: Model) -> Iterator[tuple[str, ir.Graph | ir.Function]]:
@@ -64,25 +64,27 @@ def _node_digest(node: ir.Node) -> str:
     inputs = ["" if value is None else value.name or "" for value in node.inputs]
     while inputs and not inputs[-1]:
         inputs.pop()
-    attributes = sorted((attribute.name, _attribute_text(attribute)) for attribute in node.attributes.values())
+    attributes = sorted((attribute.name, attribute_text(attribute)) for attribute in node.attributes.values())
     parts = node.op_identifier()[:2], inputs, [value.name or "" for value in node.outputs], attributes
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
-def _attribute_text(attribute: ir.Attr) -> str:
+def attribute_text(attribute: ir.Attr) -> str:
+    """Return a text that is equal for equal attributes. All graphs have the same text."""
     if attribute.is_ref():
         return f"reference {attribute.ref_attr_name}"
     match attribute.type:
         case ir.AttributeType.GRAPH | ir.AttributeType.GRAPHS:
             return "graph"
         case ir.AttributeType.TENSOR:
-            return _tensor_digest(attribute.as_tensor())
+            return tensor_digest(attribute.as_tensor())
         case ir.AttributeType.TENSORS:
-            return repr([_tensor_digest(tensor) for tensor in attribute.as_tensors()])
+            return repr([tensor_digest(tensor) for tensor in attribute.as_tensors()])
         case _:
             return repr(attribute.value)
 
 
-def _tensor_digest(tensor: ir.TensorProtocol) -> str:
+def tensor_digest(tensor: ir.TensorProtocol) -> str:
+    """Return a digest of the tensor's type, shape and elements."""
     text = f"{tensor.dtype.name}{[*tensor.shape.numpy()]}"
     return hashlib.sha256(text.encode() + tensor_content(tensor)).hexdigest()

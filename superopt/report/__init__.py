@@ -10,6 +10,7 @@ The package imports only `superopt.model.coverage`, `superopt.model.node_graphs`
     `comparison`: the report of `superopt.compare`.
     `inspection`: the report of `superopt inspect`.
     `difference`: the report of `superopt diff`.
+    `packing`: the report of `superopt pack`.
     `profiling`: the report of `superopt profile`, and numbers with metric prefixes.
     `generation`: the report of `superopt generate`: counts for each universe, as a table and as JSON.
     `proof`: the tables of verdicts of `superopt prove`.
