@@ -116,6 +116,11 @@ class OptimizationPolicy:
     A window is a part of a large rewritable region. A shifted window reaches from the middle of one window to the middle of the
     next window. Not measured.
     """
+    parallel_time_share: float = 0.6
+    """The share of the search time for searching all equal islands of a model together, if the model has equal islands.
+
+    The share equals `sweeps_time_share`, because the search applies sweeps too. Not measured.
+    """
     first_mutant_time_share: float = 0.4
     """The relative weight of the pass for mutants in the search time, if this pass comes before the passes with rules.
 

@@ -14,12 +14,21 @@ import pytest
 from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+from superopt.budget import active_time
 from superopt.cli.main import main
 from superopt.errors import CheckFailedError, PackError
+from superopt.model.islands import Chart
 from superopt.model.load import as_proto, load
 from superopt.model.merge_models import merge_models
 from superopt.pack import pack_models as packing
 from superopt.pack.pack_models import pack_models
+from superopt.rules.store import load_rules
+from superopt.search import roofline
+from superopt.search.apply import State, run_time_terms
+from superopt.search.backtracking import SearchLimits
+from superopt.search.island import search_island
+from superopt.search.ruleset import RuleSet
+from superopt.search.segments import parallel_islands
 
 Floats = NDArray[np.float32]
 
@@ -320,6 +329,41 @@ def test_other_outputs_than_the_originals_are_refused(monkeypatch: pytest.Monkey
     monkeypatch.setattr(packing, "merge_models", lambda *_: other)
     with pytest.raises(CheckFailedError, match="the output 'a/y' of the merged model differs"):
         pack_models({"a": encoder(1)}, budget=0, threads=1)
+
+
+def tenants(*widths: int) -> ModelProto:
+    """Return a merged model of tenants with equal weights, each with a hidden layer of its own width."""
+    models = {}
+    for number, width in enumerate(widths):
+        nodes = [
+            helper.make_node("MatMul", ["x", "w"], ["h"]),
+            helper.make_node("Relu", ["h"], ["r"]),
+            helper.make_node("MatMul", ["r", "v"], ["y"]),
+        ]
+        weights = {"w": values(4, width), "v": values(width, 4)}
+        models[str(number)] = graph_model(nodes, {"x": [1, 4]}, {"y": [1, 4]}, weights)
+    return merged(models)
+
+
+@pytest.mark.parametrize(("widths", "expected"), [((4, 4, 4), [3]), ((4, 4, 6), [2]), ((4, 6), []), ((4,), [])])
+def test_equal_tenants_are_parallel_islands(widths: Sequence[int], expected: Sequence[int]) -> None:
+    chart = Chart(load(tenants(*widths)).model)
+    assert len(chart.islands()) == len(widths)
+    assert [len(island.outputs) for island in chart.parallel_islands()] == expected
+
+
+@pytest.mark.slow
+def test_products_of_different_tenants_are_joined() -> None:
+    rules = RuleSet(load_rules())
+    (segment,) = parallel_islands(Chart(load(tenants(*[8] * 4)).model), {})
+
+    def estimate(state: State) -> float:
+        return roofline.estimate_seconds(state, roofline.CPU)
+
+    limits = SearchLimits(deadline=active_time() + 300)
+    found = search_island(segment.state, rules, estimate=estimate, measure=estimate, limits=limits)
+    assert [term.op for term in run_time_terms(segment.state)].count("matmul") == 8
+    assert [term.op for term in run_time_terms(found.outputs)].count("matmul") == 2
 
 
 def test_the_command_writes_the_model_and_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -99,6 +99,17 @@ def test_the_moves_are_passes_of_which_the_last_has_all_that_is_left(
     assert shares[-1:] == pytest.approx([BUDGET] if kinds else [], rel=0.1)
 
 
+def test_equal_islands_are_searched_together_before_all_other_passes() -> None:
+    nodes = [helper.make_node("Tanh", [x], [y]) for x, y in (("x", "s"), ("s", "y"), ("p", "t"), ("t", "q"))]
+    two = load(model(nodes, {"x": [4], "p": [4]}, {"y": [4], "q": [4]})).model
+    recorded = Recorded()
+    runner = PassRunner(cast("SegmentSearch", recorded), Charts(), 1.0, {}, SearchLog())
+    (only,) = improvements(ImprovedModel(two), runner, ["rules"], BUDGET)
+    assert [kind for kind, _ in recorded.asked] == ["sweeps", "sweeps", "windows", "windows"]
+    assert recorded.asked[0][1] == pytest.approx(OPTIMIZATION.parallel_time_share * BUDGET, rel=0.1)
+    assert len(only.passes) == 4
+
+
 @pytest.mark.parametrize(("windows", "first"), [([1.0, 0.0, 4.0, 0.0], "sweeps"), ([4.0, 0.0, 1.0, 0.0], "mutants")])
 def test_where_mutants_gain_rules_come_first_too_and_what_saves_more_is_taken(windows: list[float], first: str) -> None:
     recorded = Recorded({"mutants": [2.0, 2.0], "windows": [*windows]})

@@ -39,7 +39,17 @@ from superopt.runtime.multi_shape import ComparisonSettings, cached_check, compa
 from superopt.search.apply import State, Step
 from superopt.search.backtracking import SearchResult
 from superopt.search.replay import StepReplay
-from superopt.search.segments import Gain, Passes, Runs, Segment, gate_of, searchable_islands, segments, whole_islands
+from superopt.search.segments import (
+    Gain,
+    Passes,
+    Runs,
+    Segment,
+    gate_of,
+    parallel_islands,
+    searchable_islands,
+    segments,
+    whole_islands,
+)
 from superopt.search.selection import splice_fitting, splice_passes
 from superopt.verification.certificates import (
     Certificate,
@@ -343,15 +353,18 @@ class _Parts:
 
     def __init__(self, chart: Chart, runs: Runs) -> None:
         self._chart, self._runs = chart, runs
+        self._parallel = [segment.island for segment in parallel_islands(chart, runs)]
         self._nodes = {
             (island.scope, name): (number, order, node)
-            for number, island in enumerate(searchable_islands(chart, runs))
+            for number, island in enumerate((*searchable_islands(chart, runs), *self._parallel))
             for order, (name, node) in enumerate(zip(certificate_node_names(island), island.nodes, strict=True))
         }
         self._taken = set[object]()
 
     def named(self, place: RewrittenNodes) -> Segment | None:
-        """Return the segment that consists of the nodes in `place`. If the nodes are not all in one island, return None."""
+        """Return the segment that consists of the nodes in `place`. Return None if the nodes are neither in one island nor in
+        equal islands.
+        """
         found = [self._nodes.get((place.scope, name)) for name in place.nodes]
         known = [one for one in found if one is not None]
         if not known or len(known) < len(found) or len({number for number, _, _ in known}) > 1:
@@ -377,7 +390,8 @@ class _Parts:
     @functools.cached_property
     def _every(self) -> list[Segment]:
         cut = (segments(self._chart, self._runs, between=between) for between in (False, True))
-        return [*whole_islands(self._chart, self._runs), *(segment for some in cut for segment in some)]
+        parallel = (Segment.of(island, self._runs) for island in self._parallel)
+        return [*parallel, *whole_islands(self._chart, self._runs), *(segment for some in cut for segment in some)]
 
 
 def _difference(before: State, now: State) -> str:

@@ -103,7 +103,7 @@ class Island:
         """A list with a key for each node. The key consists of the operator and the shapes of the results, so nodes that differ
         only in attributes have equal keys.
         """
-        return [(*node.op_identifier(), *(str(value.shape) for value in node.outputs)) for node in self.nodes]
+        return [_kind(node) for node in self.nodes]
 
 
 class Chart:
@@ -154,6 +154,24 @@ class Chart:
 
     def islands(self) -> list[Island]:
         """Return all islands of the model, ordered by their first nodes."""
+        return [self.island(nodes) for nodes in self._connected()]
+
+    def parallel_islands(self) -> list[Island]:
+        """Return one region for each group of equal islands that do not read the same values, such as equal branches that begin
+        at different inputs. The region contains the nodes of all islands of the group.
+
+        Islands count as equal if they have the same level, the same floating-point type, and the same operators with results of
+        the same shapes in the same order. As for a single island, no path leaves the region and returns to it, because all nodes have the same level.
+        """
+        alike: dict[Hashable, list[list[ir.Node]]] = {}
+        for nodes in self._connected():
+            first = nodes[0]
+            key = self._levels[first], self._float_type(first), first.graph, tuple(map(_kind, nodes))
+            alike.setdefault(key, []).append(nodes)
+        return [self.island([node for nodes in several for node in nodes]) for several in alike.values() if len(several) > 1]
+
+    def _connected(self) -> list[list[ir.Node]]:
+        """Return the nodes of each island in topological order. The islands are ordered by their first nodes."""
         together = _Partition()
         for node, level in self._levels.items():
             kind = self._float_type(node)
@@ -163,7 +181,7 @@ class Chart:
         groups: dict[object, list[ir.Node]] = {}
         for node in self._levels:
             groups.setdefault(together.of(node), []).append(node)
-        return [self.island(nodes) for nodes in groups.values()]
+        return [*groups.values()]
 
     def island(self, nodes: Sequence[ir.Node]) -> Island:
         """Return an `Island` that contains only the given nodes of one island.
@@ -467,6 +485,11 @@ class _Partition:
     def join(self, one: object, other: object) -> None:
         """Merge two sets: the set with the member `one`, and the set with the member `other`."""
         self._parent[self.of(one)] = self.of(other)
+
+
+def _kind(node: ir.Node) -> Hashable:
+    """Return the operator of the node and the shapes of its results."""
+    return (*node.op_identifier(), *(str(value.shape) for value in node.outputs))
 
 
 def _name(value: ir.Value) -> str:

@@ -4,6 +4,9 @@ The first pass sweeps whole islands (convex regions of the model). A sweep appli
 second pass searches windows (consecutive nodes of an island). The third pass searches shifted windows: each boundary between
 two windows of the second pass lies inside a window of the third pass.
 
+If the model has equal islands that do not read the same values, another pass comes before all others. It sweeps all equal
+islands together, so that their operators can be joined.
+
 An additional pass replaces operators by mutants (cheaper terms, with their wrong elements corrected). The pass for mutants runs
 before the three other passes, because rules may improve mutants further. In a separate attempt, the pass for mutants runs last,
 because rules sometimes improve the model's own operators more than they improve mutants.
@@ -28,10 +31,10 @@ from superopt.search.island import search_island
 from superopt.search.mutants import search_mutants
 from superopt.search.search_log import SearchLog
 from superopt.search.segment_search import SegmentSearch
-from superopt.search.segments import Gain, Passes, Runs, Segment, segments, whole_islands
+from superopt.search.segments import Gain, Passes, Runs, Segment, parallel_islands, segments, whole_islands
 from superopt.search.selection import affordable_gains, priced_in_context, splice_fitting
 
-MUTANTS = "mutants"
+MUTANTS, PARALLEL = "mutants", "parallel islands"
 RULES = {
     "sweeps": OPTIMIZATION.sweeps_time_share,
     "windows": OPTIMIZATION.window_time_share,
@@ -136,8 +139,14 @@ def improvements(start: ImprovedModel, passes: PassRunner, moves: Sequence[str],
     wrong elements corrected), or both. If `moves` contains both, the pass for mutants runs first. If this pass saves nothing,
     or less than the share `OPTIMIZATION.min_mutant_pass_gain_share`, the pass for mutants is run last instead, because rules
     may create operators that mutants improve. Otherwise both orders are tried, and two models are returned.
+
+    If `moves` contains "rules" and the model has equal islands that do not read the same values, these islands are searched
+    together before all other passes.
     """
     end = active_time() + budget
+    if "rules" in moves and passes.has_parallel_islands(start.model):
+        now = active_time()
+        start = passes.run_once({PARALLEL: 1.0}, start, now + (end - now) * OPTIMIZATION.parallel_time_share)
     if MUTANTS not in moves:
         return [passes.run(RULES if moves else {}, start, end)]
     if "rules" not in moves:
@@ -173,6 +182,10 @@ class PassRunner:
     seconds: float = 0.0
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
+    def has_parallel_islands(self, model: Model) -> bool:
+        """Return whether the model has equal islands that do not read the same values."""
+        return bool(parallel_islands(self.charts.of(model), self.runs))
+
     def run(self, kinds: Mapping[str, float], start: ImprovedModel, end: float) -> ImprovedModel:
         """Run one pass of each kind in `kinds`, in the order of `kinds`, and return the resulting model with the gains.
 
@@ -204,9 +217,10 @@ class PassRunner:
 
     def _run_pass(self, kind: str, start: ImprovedModel, deadline: float, *, repeated: bool) -> ImprovedModel:
         chart = self.charts.of(start.model)
-        find = {"sweeps": search_island, MUTANTS: search_mutants}.get(kind, windowed)
+        find = {"sweeps": search_island, PARALLEL: search_island, MUTANTS: search_mutants}.get(kind, windowed)
         between = kind == "windows between"
-        parts = segments(chart, self.runs, between=between) if find is windowed else whole_islands(chart, self.runs)
+        whole = parallel_islands if kind == PARALLEL else whole_islands
+        parts = segments(chart, self.runs, between=between) if find is windowed else whole(chart, self.runs)
         self.log.begin_pass(start.seconds)
         left = self.weight_budget - sum(gain.bytes for taken in start.passes for gain in taken)
         gains = self.search.gains(parts, deadline, find=find, weight_budget=left, repeated=repeated)

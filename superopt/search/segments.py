@@ -1,6 +1,7 @@
 """Segments, which are the parts of a model that are searched one by one, and the gains that the searches find.
 
-A segment is a whole island (a convex region of the model) or a window of consecutive nodes of an island.
+A segment is a whole island (a convex region of the model), a window of consecutive nodes of an island, or a group of equal
+islands.
 """
 
 from __future__ import annotations
@@ -139,6 +140,14 @@ def segments(chart: Chart, runs: Runs, *, between: bool = False) -> list[Segment
 def whole_islands(chart: Chart, runs: Runs) -> list[Segment]:
     """Return each island (convex region of the model) as one segment. Islands that never run or have one node are left out."""
     return [Segment.of(island, runs) for island in searchable_islands(chart, runs) if len(island.nodes) > 1]
+
+
+def parallel_islands(chart: Chart, runs: Runs) -> list[Segment]:
+    """Return each group of equal islands that do not read the same values as one segment (see `Chart.parallel_islands`).
+
+    Islands that never run are left out.
+    """
+    return [Segment.of(island, runs) for island in chart.parallel_islands() if runs.get(island.scope, 1.0)]
 
 
 def searchable_islands(chart: Chart, runs: Runs) -> list[Island]:
