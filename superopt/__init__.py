@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from superopt.flows.optimize import optimize
     from superopt.flows.optimized import Optimized
     from superopt.flows.replay import Replayed, replay
+    from superopt.pack.plan import ServePlan, serve_plan
     from superopt.report.comparison import ModelComparison
     from superopt.report.optimization import Report
 
@@ -64,11 +65,13 @@ __all__ = [
     "Optimized",
     "Replayed",
     "Report",
+    "ServePlan",
     "SuperoptError",
     "__version__",
     "compare",
     "optimize",
     "replay",
+    "serve_plan",
 ]
 
 _MODULES = {
@@ -79,6 +82,8 @@ _MODULES = {
     "Optimized": "superopt.flows.optimized",
     "Replayed": "superopt.flows.replay",
     "Report": "superopt.report.optimization",
+    "ServePlan": "superopt.pack.plan",
+    "serve_plan": "superopt.pack.plan",
 }
 """The module that defines each public name.
 

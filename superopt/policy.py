@@ -1999,6 +1999,24 @@ class PackPolicy:
     A merged model has the nodes of the originals, but ONNX Runtime may fuse them differently. The search in the merged model
     has its own check. Not measured.
     """
+    min_variant_gain_share: float = 0.05
+    """A variant of several tenants is kept only if it saves at least this share of the time of smaller variants.
+
+    Not measured.
+    """
+    measured_seconds: float = 0.3
+    """The length in seconds of the measurement of one variant. Not measured."""
+    min_measured_runs: int = 5
+    """The smallest number of runs in the measurement of one variant. Not measured."""
+    max_wait_share: float = 0.25
+    """The share of its time limit that a request may wait for requests of other tenants while a worker is free.
+
+    A request also waits while all workers are busy, so most of the time limit is left for that. Not measured.
+    """
+    deadline_factor: float = 2.0
+    """A run begins early enough before a deadline to take this multiple of the measured time of its variant. Not measured."""
+    sampled_element_count: int = 64
+    """About this number of elements of shared inputs are compared before all elements. Not measured."""
 
 
 OPTIMIZATION = OptimizationPolicy()

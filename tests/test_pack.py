@@ -1,10 +1,14 @@
-"""Packed models: merging, sharing of weights and nodes, and the command `superopt pack`."""
+"""Packed models: merging, sharing of weights and nodes, the command `superopt pack`, and the dispatcher."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import selectors
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import onnx
@@ -14,15 +18,21 @@ import pytest
 from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+import superopt
 from superopt.budget import active_time
 from superopt.cli.main import main
-from superopt.errors import CheckFailedError, PackError
+from superopt.errors import CheckFailedError, InvalidModelError, PackError
 from superopt.model.islands import Chart
 from superopt.model.load import as_proto, load
 from superopt.model.merge_models import merge_models
+from superopt.pack import Dispatcher
 from superopt.pack import pack_models as packing
+from superopt.pack.dispatcher import Values
 from superopt.pack.pack_models import pack_models
+from superopt.pack.plan import ServePlan, Variant, least_cover
+from superopt.policy import PACK
 from superopt.rules.store import load_rules
+from superopt.runtime.session import Device, Port
 from superopt.search import roofline
 from superopt.search.apply import State, run_time_terms
 from superopt.search.backtracking import SearchLimits
@@ -391,3 +401,207 @@ def test_the_command_refuses_bad_arguments(tmp_path: Path, capsys: pytest.Captur
         main(["pack", str(path), "-o", str(target), "--name", "a", "--name", "b"])
     assert not target.exists()
     assert len(capsys.readouterr().err.splitlines()) >= 4
+
+
+class FakeTimeLoop(asyncio.SelectorEventLoop):
+    """An event loop whose clock advances only while the loop waits, and then at once."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        super().__init__(FakeTimeSelector(self))
+
+    def time(self) -> float:
+        return self.now
+
+
+class FakeTimeSelector(selectors.SelectSelector):
+    def __init__(self, loop: FakeTimeLoop) -> None:
+        super().__init__()
+        self.loop = loop
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        self.loop.now += timeout or 0.0
+        return super().select(0)
+
+
+def serving_plan(seconds: Mapping[str, float], *, slo: float = 1.0, workers: int = 1, shared: Sequence[str] = ()) -> ServePlan:
+    """Return a plan for tenants with the input `x`. The keys of `seconds` are variants, such as "ab" for `a` and `b`."""
+    names = sorted({*"".join(seconds)})
+    empty = ir.Model(ir.Graph([], [], nodes=[]), ir_version=10)
+    return ServePlan(
+        variants=tuple(Variant(tuple(key), empty, cost) for key, cost in seconds.items()),
+        slo=slo,
+        device=Device(),
+        workers=workers,
+        inputs={name: (Port("x", np.dtype(np.float32), ("n",)),) for name in names},
+        shared_inputs=frozenset(shared),
+        fillers={name: {"x": np.zeros(1, np.float32)} for name in names},
+    )
+
+
+@dataclass
+class Served:
+    """A runner that records its runs, takes the measured time of a variant, and returns `10 * x` as `y`."""
+
+    runs: list[tuple[float, str]] = field(default_factory=list)
+
+    async def __call__(self, variant: Variant, feeds: Values) -> Values:
+        loop = asyncio.get_running_loop()
+        self.runs.append((loop.time(), "".join(variant.tenants)))
+        await asyncio.sleep(variant.seconds)
+        if any(value[0] < 0 for value in feeds.values()):
+            raise InvalidModelError("negative")
+        return {f"{name}/y": 10 * feeds.get(f"{name}/x", feeds.get("x", np.zeros(0))) for name in variant.tenants}
+
+
+Answers: TypeAlias = "list[tuple[float, float | str]]"
+
+
+def served(plan: ServePlan, *requests: tuple[float, str, float]) -> tuple[Answers, list[tuple[float, str]]]:
+    """Send each request (time, tenant, value). Return the time and the value or error of each answer, and all runs."""
+    runner = Served()
+
+    async def answers() -> Answers:
+        async with Dispatcher(plan, runner=runner) as dispatcher:
+
+            async def sent(at: float, tenant: str, value: float) -> tuple[float, float | str]:
+                await asyncio.sleep(at)
+                try:
+                    outputs = await dispatcher.run(tenant, {"x": np.array([value], np.float32)})
+                except InvalidModelError as error:
+                    return asyncio.get_running_loop().time(), str(error)
+                assert outputs.keys() == {"y"}
+                return asyncio.get_running_loop().time(), float(outputs["y"][0])
+
+            return await asyncio.gather(*(sent(*request) for request in requests))
+
+    with asyncio.Runner(loop_factory=FakeTimeLoop) as loop:
+        return loop.run(answers()), runner.runs
+
+
+def test_requests_of_different_tenants_share_a_run() -> None:
+    answers, runs = served(serving_plan({"a": 0.1, "b": 0.1, "ab": 0.12}), (0.0, "a", 1), (0.05, "b", 2))
+    assert runs == [(0.05, "ab")]
+    assert [value for _, value in answers] == [10, 20]
+    assert [end for end, _ in answers] == pytest.approx([0.17, 0.17])
+
+
+@pytest.mark.parametrize("slo", [0.5, 1.0, 4.0])
+def test_a_request_waits_only_as_long_as_its_deadline_allows(slo: float) -> None:
+    plan = serving_plan({"a": 0.1, "b": 0.1, "ab": 0.12}, slo=slo)
+    ((end, _),), ((start, variant),) = served(plan, (0.0, "a", 1))
+    assert variant == "a"
+    assert start == pytest.approx(min(PACK.max_wait_share * slo, slo - PACK.deadline_factor * 0.12))
+    assert end <= slo
+
+
+def test_a_request_without_time_starts_at_once() -> None:
+    _, runs = served(serving_plan({"a": 0.1, "b": 0.1, "ab": 0.12}, slo=0.1), (0.0, "a", 1), (0.01, "b", 2))
+    assert [variant for _, variant in runs] == ["a", "b"]
+    assert runs[0][0] == 0.0
+
+
+def test_a_request_that_no_tenant_can_join_starts_at_once() -> None:
+    _, runs = served(serving_plan({"a": 0.1, "b": 0.1}), (0.0, "a", 1))
+    assert runs == [(0.0, "a")]
+
+
+def test_the_cover_of_the_least_time_is_chosen() -> None:
+    seconds = {"a": 0.1, "b": 0.1, "c": 0.1, "d": 0.1, "ab": 0.15, "cd": 0.15, "abcd": 0.22}
+    plan = serving_plan(seconds, slo=2.0)
+    for live, expected in (("abcd", {"abcd"}), ("abc", {"abcd"}), ("ab", {"ab"}), ("ac", {"a", "c"}), ("d", {"d"})):
+        assert {"".join(one.tenants) for one in least_cover(frozenset(live), plan.variants)} == expected
+    answers, runs = served(plan, (0.0, "a", 1), (0.0, "b", 2), (0.0, "c", 3))
+    assert runs == [(0.5, "abcd")]
+    assert [value for _, value in answers] == [10, 20, 30]
+
+
+def test_requests_of_one_tenant_are_answered_in_order() -> None:
+    answers, runs = served(serving_plan({"a": 0.1}), (0.0, "a", 1), (0.0, "a", 2), (0.01, "a", 3))
+    assert [value for _, value in answers] == [10, 20, 30]
+    assert [start for start, _ in runs] == pytest.approx([0.0, 0.1, 0.2])
+
+
+def test_workers_run_at_the_same_time() -> None:
+    _, runs = served(serving_plan({"a": 0.1, "b": 0.1}, workers=2), (0.0, "a", 1), (0.0, "b", 2))
+    assert runs == [(0.0, "a"), (0.0, "b")]
+
+
+def test_an_error_reaches_only_its_request() -> None:
+    answers, runs = served(serving_plan({"a": 0.1, "b": 0.1, "ab": 0.12}), (0.0, "a", -1), (0.0, "b", 2))
+    assert [value for _, value in answers] == ["negative", 20]
+    assert [variant for _, variant in runs] == ["ab", "a", "b"]
+
+
+def test_only_equal_shared_inputs_share_a_run() -> None:
+    plan = serving_plan({"a": 0.1, "b": 0.1, "ab": 0.12}, shared=["x"])
+    answers, runs = served(plan, (0.0, "a", 1), (0.0, "b", 1), (0.0, "a", 2), (0.0, "b", 3))
+    assert [variant for _, variant in runs] == ["ab", "a", "b"]
+    assert [value for _, value in answers] == [10, 10, 20, 30]
+
+
+def test_requests_that_do_not_fit_are_refused() -> None:
+    async def refused() -> None:
+        dispatcher = Dispatcher(serving_plan({"a": 0.1}), runner=Served())
+        x = np.zeros(1, np.float32)
+        for tenant, feeds, about in (
+            ("b", {"x": x}, "no model has the name 'b'; the names are a"),
+            ("a", {"z": x}, "the inputs of 'a' are x, not z"),
+            ("a", {"x": x.astype(np.float64)}, "must be float32"),
+            ("a", {"x": x[None]}, "must be float32"),
+        ):
+            with pytest.raises(ValueError, match=about):
+                await dispatcher.run(tenant, feeds)
+        await dispatcher.close()
+        with pytest.raises(ValueError, match="closed"):
+            await dispatcher.run("a", {"x": x})
+
+    with asyncio.Runner(loop_factory=FakeTimeLoop) as loop:
+        loop.run(refused())
+
+
+def test_closing_answers_what_waits() -> None:
+    runner = Served()
+
+    async def closed() -> tuple[float, float]:
+        dispatcher = Dispatcher(serving_plan({"a": 0.1, "b": 0.1, "ab": 0.12}), runner=runner)
+        waiting = asyncio.ensure_future(dispatcher.run("a", {"x": np.ones(1, np.float32)}))
+        await asyncio.sleep(0)
+        await dispatcher.close()
+        return asyncio.get_running_loop().time(), float((await waiting)["y"][0])
+
+    with asyncio.Runner(loop_factory=FakeTimeLoop) as loop:
+        assert loop.run(closed()) == pytest.approx((0.1, 10))
+    assert runner.runs == [(0.0, "a")]
+
+
+def test_a_cancelled_request_is_not_run() -> None:
+    runner = Served()
+
+    async def cancelled() -> None:
+        async with Dispatcher(serving_plan({"a": 0.1, "b": 0.1, "ab": 0.12}), runner=runner) as dispatcher:
+            waiting = asyncio.ensure_future(dispatcher.run("a", {"x": np.ones(1, np.float32)}))
+            await asyncio.sleep(0.01)
+            waiting.cancel()
+            await asyncio.sleep(1.0)
+
+    with asyncio.Runner(loop_factory=FakeTimeLoop) as loop:
+        loop.run(cancelled())
+    assert not runner.runs
+
+
+@pytest.mark.slow
+def test_every_tenant_gets_the_outputs_of_its_original() -> None:
+    models: dict[str, ModelProto] = {str(head): encoder(head, batch=1) for head in range(3)}
+    plan = superopt.serve_plan(models, slo=0.5, shared_inputs=["x"], budget=0, workers=1)
+    assert [variant.tenants for variant in plan.variants][:3] == [("0",), ("1",), ("2",)]
+    x = [values(1, 8, seed=seed) for seed in range(3)]
+
+    async def answers() -> list[dict[str, Floats]]:
+        async with Dispatcher(plan) as dispatcher:
+            pairs = [(name, one) for one in x for name in models]
+            return await asyncio.gather(*(dispatcher.run(name, {"x": one}) for name, one in pairs))
+
+    expected = [run(models[name], {"x": one})["y"] for one in x for name in models]
+    for found, wanted in zip(asyncio.run(answers()), expected, strict=True):
+        np.testing.assert_array_equal(found["y"], wanted)

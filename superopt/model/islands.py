@@ -161,7 +161,8 @@ class Chart:
         at different inputs. The region contains the nodes of all islands of the group.
 
         Islands count as equal if they have the same level, the same floating-point type, and the same operators with results of
-        the same shapes in the same order. As for a single island, no path leaves the region and returns to it, because all nodes have the same level.
+        the same shapes in the same order. As for a single island, no path leaves the region and returns to it, because all
+        nodes have the same level.
         """
         alike: dict[Hashable, list[list[ir.Node]]] = {}
         for nodes in self._connected():

@@ -1,0 +1,273 @@
+"""Dispatch requests to the variants of a plan: coalesce requests of different tenants, and wait within deadlines."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Self, TypeAlias
+
+import numpy as np
+
+from superopt.model.external_data import temporary_scratch
+from superopt.model.save import loadable
+from superopt.pack.plan import ServePlan, Variant, least_cover
+from superopt.policy import PACK
+from superopt.runtime.session import Array, Session
+
+Values: TypeAlias = "Mapping[str, Array]"
+Runner: TypeAlias = "Callable[[Variant, Values], Awaitable[Values]]"
+"""A function that runs a variant on inputs under their names in the packed model, and returns the outputs by their names."""
+
+
+@dataclass(frozen=True, eq=False)
+class PendingRequest:
+    """A request that waits for a run.
+
+    Attributes:
+        tenant: The name of the tenant.
+        feeds: The inputs, under the tenant's own names.
+        arrival: The time of the arrival, on the clock of the event loop.
+        deadline: The time by which the request should be answered, on the same clock.
+        answer: The future of the outputs, under the tenant's own names.
+    """
+
+    tenant: str
+    feeds: Values
+    arrival: float
+    deadline: float
+    answer: asyncio.Future[dict[str, Array]]
+
+
+class Dispatcher:
+    """Answers requests for several models in one process with the variants of a plan.
+
+    A run of a variant computes one request of each of its tenants. The choice of the variant is made as late as possible: when
+    a worker is free, the live requests are covered by the variants of the least measured time. A variant may also contain
+    tenants without a request. If more tenants could join a run, the run waits for them, but only for a share of the request's
+    time limit (`PackPolicy.max_wait_share`), and never longer than the earliest deadline minus the time of the run allows.
+
+    Example:
+        >>> async with Dispatcher(plan) as dispatcher:  # doctest: +SKIP
+        ...     outputs = await dispatcher.run("a", {"x": x})
+
+    Args:
+        plan: The plan, which `superopt.serve_plan` makes.
+        runner: Runs variants. By default, the variants run in sessions of ONNX Runtime in `plan.workers` threads.
+    """
+
+    def __init__(self, plan: ServePlan, *, runner: Runner | None = None) -> None:
+        self.plan = plan
+        self._own = SessionRunner(plan) if runner is None else None
+        self._runner: Runner | None = runner or self._own
+        self._alone = {variant.tenants[0]: variant for variant in plan.variants if len(variant.tenants) == 1}
+        self._ports = {name: {port.name: port for port in ports} for name, ports in plan.inputs.items()}
+        self._queues: dict[str, deque[PendingRequest]] = {name: deque() for name in plan.inputs}
+        self._covers: dict[frozenset[str], tuple[Variant, ...]] = {}
+        self._running: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._closing = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def run(self, tenant: str, feeds: Values, *, within: float | None = None) -> dict[str, Array]:
+        """Return the outputs of a tenant's model for the given inputs, both under the tenant's own names.
+
+        `within` is the seconds within which the request should be answered, `ServePlan.slo` by default. A request that is late
+        is still answered.
+
+        Raises:
+            ValueError: There is no such tenant, the inputs do not fit its model, or the dispatcher is closed.
+            InvalidModelError: ONNX Runtime cannot run the model on these inputs.
+        """
+        self._require_valid(tenant, feeds)
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        limit = self.plan.slo if within is None else within
+        request = PendingRequest(tenant, feeds, now, now + limit, loop.create_future())
+        self._queues[tenant].append(request)
+        self._dispatch()
+        return await request.answer
+
+    async def close(self) -> None:
+        """Refuse further requests, answer all waiting requests, and free the sessions."""
+        self._closing = True
+        self._dispatch()
+        while self._running:
+            await asyncio.wait(self._running)
+        if self._own is not None:
+            self._own.close()
+
+    def _require_valid(self, tenant: str, feeds: Values) -> None:
+        """Check a request before it can join others.
+
+        Raises:
+            ValueError: There is no such tenant, the inputs do not fit its model, or the dispatcher is closed.
+        """
+        if self._closing:
+            raise ValueError("the dispatcher is closed")
+        if (ports := self._ports.get(tenant)) is None:
+            raise ValueError(f"no model has the name {tenant!r}; the names are {', '.join(self._ports)}")
+        if feeds.keys() != ports.keys():
+            raise ValueError(f"the inputs of {tenant!r} are {', '.join(ports)}, not {', '.join(feeds)}")
+        for name, value in feeds.items():
+            port = ports[name]
+            if port.kind:
+                continue
+            fits = len(value.shape) == len(port.shape) and all(
+                isinstance(extent, str) or extent == size for extent, size in zip(port.shape, value.shape, strict=True)
+            )
+            if value.dtype != port.dtype or not fits:
+                shapes = f"{port.dtype}{[*port.shape]}, not {value.dtype}{[*value.shape]}"
+                raise ValueError(f"the input {name!r} of {tenant!r} must be {shapes}")
+
+    def _dispatch(self) -> None:
+        """Start runs as long as workers are free and requests need not wait, and set a timer for the requests that wait."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        loop = asyncio.get_running_loop()
+        due = None
+        while len(self._running) < self.plan.workers:
+            chosen, due = self._next_run(loop.time())
+            if chosen is None:
+                break
+            variant, requests = chosen
+            for request in requests:
+                self._queues[request.tenant].remove(request)
+            task = loop.create_task(self._answer(variant, requests))
+            self._running.add(task)
+            task.add_done_callback(self._finished)
+        else:
+            due = None
+        if due is not None:
+            self._timer = loop.call_at(due, self._dispatch)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        self._dispatch()
+
+    def _next_run(self, now: float) -> tuple[tuple[Variant, list[PendingRequest]] | None, float | None]:
+        """Return the next variant to start with its requests, or the time at which a waiting request must be started.
+
+        The request with the earliest deadline comes first.
+        """
+        for queue in self._queues.values():
+            while queue and queue[0].answer.done():
+                queue.popleft()
+        firsts = sorted((queue[0] for queue in self._queues.values() if queue), key=lambda request: request.deadline)
+        due: float | None = None
+        for request in firsts:
+            partners = self._partners(request)
+            variant = next(one for one in self._cover(frozenset(partners)) if request.tenant in one.tenants)
+            until = self._wait_until(request, partners)
+            if self._closing or until <= now:
+                return (variant, [partners[name] for name in variant.tenants if name in partners]), None
+            due = until if due is None else min(due, until)
+        return None, due
+
+    def _partners(self, request: PendingRequest) -> dict[str, PendingRequest]:
+        """Return the request and, for each other tenant, the oldest live request that can be computed in the same run."""
+        found = {request.tenant: request}
+        for name, queue in self._queues.items():
+            if name != request.tenant:
+                partner = next((one for one in queue if not one.answer.done() and self._agrees(one, found.values())), None)
+                if partner is not None:
+                    found[name] = partner
+        return found
+
+    def _agrees(self, request: PendingRequest, others: Iterable[PendingRequest]) -> bool:
+        """Return whether the shared inputs of the request have the same values in the other requests."""
+        return all(
+            _is_same(request.feeds[name], other.feeds[name])
+            for other in others
+            for name in self.plan.shared_inputs
+            if name in request.feeds and name in other.feeds
+        )
+
+    def _cover(self, live: frozenset[str]) -> tuple[Variant, ...]:
+        if live not in self._covers:
+            self._covers[live] = least_cover(live, self.plan.variants)
+        return self._covers[live]
+
+    def _wait_until(self, request: PendingRequest, partners: Mapping[str, PendingRequest]) -> float:
+        """Return the time until which the request may wait for further tenants. If no tenant could join, return its arrival.
+
+        The time leaves enough time before each deadline for the slowest variant that the wait could lead to.
+        """
+        own = (variant for variant in self.plan.variants if request.tenant in variant.tenants)
+        joinable = [variant for variant in own if not partners.keys() >= {*variant.tenants}]
+        if not joinable:
+            return request.arrival
+        slowest = max(variant.seconds for variant in joinable)
+        earliest = min(one.deadline for one in partners.values())
+        share = request.arrival + PACK.max_wait_share * (request.deadline - request.arrival)
+        return min(share, earliest - PACK.deadline_factor * slowest)
+
+    async def _answer(self, variant: Variant, requests: Sequence[PendingRequest]) -> None:
+        """Run the variant, and answer the requests. If a run of several requests fails, each of them runs alone."""
+        assert self._runner is not None, "a dispatcher has a runner"
+        try:
+            outputs = await self._runner(variant, self._feeds(variant, requests))
+        except Exception as error:  # noqa: BLE001
+            if len(requests) > 1 or len(variant.tenants) > 1:
+                for request in requests:
+                    await self._answer(self._alone[request.tenant], [request])
+            elif not requests[0].answer.done():
+                requests[0].answer.set_exception(error)
+            return
+        for request in requests:
+            if not request.answer.done():
+                prefix = f"{request.tenant}/"
+                own = {name.removeprefix(prefix): value for name, value in outputs.items() if name.startswith(prefix)}
+                request.answer.set_result(own)
+
+    def _feeds(self, variant: Variant, requests: Sequence[PendingRequest]) -> dict[str, Array]:
+        """Return the inputs of a variant. Tenants without a request get their fillers."""
+        given = {name: self.plan.fillers[name] for name in variant.tenants} | {one.tenant: one.feeds for one in requests}
+        shared = self.plan.shared_inputs
+        asked = {request.tenant for request in requests}
+        feeds: dict[str, Array] = {}
+        for name in sorted(given, key=asked.__contains__):
+            feeds |= {key if key in shared else f"{name}/{key}": value for key, value in given[name].items()}
+        return feeds
+
+
+class SessionRunner:
+    """Runs the variants of a plan in sessions of ONNX Runtime, in threads, so that the event loop stays free."""
+
+    def __init__(self, plan: ServePlan) -> None:
+        with temporary_scratch() as scratch:
+            self._sessions = {variant: Session(loadable(variant.model, scratch), plan.device) for variant in plan.variants}
+        self._threads = ThreadPoolExecutor(plan.workers, "superopt-pack")
+
+    async def __call__(self, variant: Variant, feeds: Values) -> Values:
+        """Run the variant in a thread, and return its outputs.
+
+        Raises:
+            InvalidModelError: ONNX Runtime cannot run the variant.
+        """
+        session = self._sessions[variant]
+        values = await asyncio.get_running_loop().run_in_executor(self._threads, session.run, feeds)
+        return dict(zip(session.outputs, values, strict=True))
+
+    def close(self) -> None:
+        """End the threads and free the sessions."""
+        self._threads.shutdown()
+        self._sessions.clear()
+
+
+def _is_same(first: Array, second: Array) -> bool:
+    """Return whether two arrays have the same elements. A few elements are compared first."""
+    if first is second:
+        return True
+    if first.shape != second.shape or first.dtype != second.dtype:
+        return False
+    step = max(1, first.size // PACK.sampled_element_count)
+    return np.array_equal(first.ravel()[::step], second.ravel()[::step]) and np.array_equal(first, second)
