@@ -2008,13 +2008,18 @@ class PackPolicy:
     """The length in seconds of the measurement of one variant. Not measured."""
     min_measured_runs: int = 5
     """The smallest number of runs in the measurement of one variant. Not measured."""
-    max_wait_share: float = 0.25
+    max_wait_share: float = 0.1
     """The share of its time limit that a request may wait for requests of other tenants while a worker is free.
 
     A request also waits while all workers are busy, so most of the time limit is left for that. Not measured.
     """
     deadline_factor: float = 2.0
     """A run begins early enough before a deadline to take this multiple of the measured time of its variant. Not measured."""
+    queued_runs_per_worker_count: int = 1
+    """The number of runs for each worker that are chosen while all workers are busy, so that no worker waits for the choice.
+
+    Only runs that no further tenant could join are chosen before a worker is free. Not measured.
+    """
     sampled_element_count: int = 64
     """About this number of elements of shared inputs are compared before all elements. Not measured."""
 

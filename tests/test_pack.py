@@ -376,6 +376,25 @@ def test_products_of_different_tenants_are_joined() -> None:
     assert [term.op for term in run_time_terms(found.outputs)].count("matmul") == 2
 
 
+@pytest.mark.slow
+def test_a_rewrite_of_several_tenants_is_recorded_and_repeated(tmp_path: Path) -> None:
+    models = {}
+    for name in "abcd":
+        nodes = [
+            helper.make_node("MatMul", ["x", "w"], ["h"]),
+            helper.make_node("Relu", ["h"], ["r"]),
+            helper.make_node("MatMul", ["r", "v"], ["y"]),
+        ]
+        models[name] = graph_model(nodes, {"x": [1, 512]}, {"y": [1, 512]}, {"w": values(512, 1024), "v": values(1024, 512)})
+    original = merged(models)
+    optimized = superopt.optimize(original, threads=1, budget=20, cache=tmp_path / "cache")
+    assert optimized.report.accepted
+    assert optimized.report.nodes_after < len(original.graph.node)
+    (tmp_path / "steps.json").write_text(optimized.certificate)
+    replayed = superopt.replay(tmp_path / "steps.json", original, threads=1, cache=tmp_path / "cache")
+    assert replayed.evidence.rewritten
+
+
 def test_the_command_writes_the_model_and_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     paths = [tmp_path / f"{name}.onnx" for name in ("a", "b")]
     for head, path in enumerate(paths):
@@ -443,12 +462,15 @@ def serving_plan(seconds: Mapping[str, float], *, slo: float = 1.0, workers: int
 class Served:
     """A runner that records its runs, takes the measured time of a variant, and returns `10 * x` as `y`."""
 
+    workers: int = 1
     runs: list[tuple[float, str]] = field(default_factory=list)
+    free: asyncio.Semaphore | None = None
 
     async def __call__(self, variant: Variant, feeds: Values) -> Values:
-        loop = asyncio.get_running_loop()
-        self.runs.append((loop.time(), "".join(variant.tenants)))
-        await asyncio.sleep(variant.seconds)
+        self.free = self.free or asyncio.Semaphore(self.workers)
+        async with self.free:
+            self.runs.append((asyncio.get_running_loop().time(), "".join(variant.tenants)))
+            await asyncio.sleep(variant.seconds)
         if any(value[0] < 0 for value in feeds.values()):
             raise InvalidModelError("negative")
         return {f"{name}/y": 10 * feeds.get(f"{name}/x", feeds.get("x", np.zeros(0))) for name in variant.tenants}
@@ -459,7 +481,7 @@ Answers: TypeAlias = "list[tuple[float, float | str]]"
 
 def served(plan: ServePlan, *requests: tuple[float, str, float]) -> tuple[Answers, list[tuple[float, str]]]:
     """Send each request (time, tenant, value). Return the time and the value or error of each answer, and all runs."""
-    runner = Served()
+    runner = Served(plan.workers)
 
     async def answers() -> Answers:
         async with Dispatcher(plan, runner=runner) as dispatcher:
@@ -512,7 +534,7 @@ def test_the_cover_of_the_least_time_is_chosen() -> None:
     for live, expected in (("abcd", {"abcd"}), ("abc", {"abcd"}), ("ab", {"ab"}), ("ac", {"a", "c"}), ("d", {"d"})):
         assert {"".join(one.tenants) for one in least_cover(frozenset(live), plan.variants)} == expected
     answers, runs = served(plan, (0.0, "a", 1), (0.0, "b", 2), (0.0, "c", 3))
-    assert runs == [(0.5, "abcd")]
+    assert runs == [(PACK.max_wait_share * plan.slo, "abcd")]
     assert [value for _, value in answers] == [10, 20, 30]
 
 
@@ -525,6 +547,13 @@ def test_requests_of_one_tenant_are_answered_in_order() -> None:
 def test_workers_run_at_the_same_time() -> None:
     _, runs = served(serving_plan({"a": 0.1, "b": 0.1}, workers=2), (0.0, "a", 1), (0.0, "b", 2))
     assert runs == [(0.0, "a"), (0.0, "b")]
+
+
+def test_a_run_that_others_could_join_is_chosen_when_a_worker_is_free() -> None:
+    plan = serving_plan({"a": 0.1, "b": 0.1, "ab": 0.12}, slo=0.3)
+    answers, runs = served(plan, (0.0, "a", 1), (0.0, "b", 2), (0.01, "a", 3), (0.1, "b", 4))
+    assert runs == [(0.0, "ab"), (pytest.approx(0.12), "ab")]
+    assert [value for _, value in answers] == [10, 20, 30, 40]
 
 
 def test_an_error_reaches_only_its_request() -> None:

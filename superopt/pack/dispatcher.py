@@ -22,7 +22,7 @@ Runner: TypeAlias = "Callable[[Variant, Values], Awaitable[Values]]"
 """A function that runs a variant on inputs under their names in the packed model, and returns the outputs by their names."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class PendingRequest:
     """A request that waits for a run.
 
@@ -67,8 +67,10 @@ class Dispatcher:
         self._queues: dict[str, deque[PendingRequest]] = {name: deque() for name in plan.inputs}
         self._covers: dict[frozenset[str], tuple[Variant, ...]] = {}
         self._running: set[asyncio.Task[None]] = set()
-        self._timer: asyncio.TimerHandle | None = None
+        self._planned: asyncio.Handle | None = None
+        """The next call of `_dispatch`: soon after an event, or at the time at which a waiting request must be started."""
         self._closing = False
+        self._most_runs = plan.workers * (1 + PACK.queued_runs_per_worker_count)
 
     async def __aenter__(self) -> Self:
         return self
@@ -92,7 +94,7 @@ class Dispatcher:
         limit = self.plan.slo if within is None else within
         request = PendingRequest(tenant, feeds, now, now + limit, loop.create_future())
         self._queues[tenant].append(request)
-        self._dispatch()
+        self._dispatch_soon()
         return await request.answer
 
     async def close(self) -> None:
@@ -101,6 +103,7 @@ class Dispatcher:
         self._dispatch()
         while self._running:
             await asyncio.wait(self._running)
+            self._dispatch()
         if self._own is not None:
             self._own.close()
 
@@ -127,36 +130,45 @@ class Dispatcher:
                 shapes = f"{port.dtype}{[*port.shape]}, not {value.dtype}{[*value.shape]}"
                 raise ValueError(f"the input {name!r} of {tenant!r} must be {shapes}")
 
+    def _dispatch_soon(self) -> None:
+        """Call `_dispatch` once, after all requests that arrive and all runs that end in this iteration of the event loop.
+
+        If no run can be started, `_dispatch` is not called.
+        """
+        if len(self._running) < self._most_runs:
+            if self._planned is not None:
+                self._planned.cancel()
+            self._planned = asyncio.get_running_loop().call_soon(self._dispatch)
+
     def _dispatch(self) -> None:
         """Start runs as long as workers are free and requests need not wait, and set a timer for the requests that wait."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        if self._planned is not None:
+            self._planned.cancel()
+            self._planned = None
         loop = asyncio.get_running_loop()
-        due = None
-        while len(self._running) < self.plan.workers:
-            chosen, due = self._next_run(loop.time())
-            if chosen is None:
+        while (free := self._most_runs - len(self._running)) > 0:
+            busy = len(self._running) >= self.plan.workers
+            chosen, due = self._next_runs(loop.time(), busy=busy)
+            for variant, requests in chosen[:free]:
+                for request in requests:
+                    self._queues[request.tenant].remove(request)
+                task = loop.create_task(self._answer(variant, requests))
+                self._running.add(task)
+                task.add_done_callback(self._finished)
+            if not chosen:
+                if due is not None:
+                    self._planned = loop.call_at(due, self._dispatch)
                 break
-            variant, requests = chosen
-            for request in requests:
-                self._queues[request.tenant].remove(request)
-            task = loop.create_task(self._answer(variant, requests))
-            self._running.add(task)
-            task.add_done_callback(self._finished)
-        else:
-            due = None
-        if due is not None:
-            self._timer = loop.call_at(due, self._dispatch)
 
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
-        self._dispatch()
+        self._dispatch_soon()
 
-    def _next_run(self, now: float) -> tuple[tuple[Variant, list[PendingRequest]] | None, float | None]:
-        """Return the next variant to start with its requests, or the time at which a waiting request must be started.
+    def _next_runs(self, now: float, *, busy: bool) -> tuple[list[tuple[Variant, list[PendingRequest]]], float | None]:
+        """Return the next variants to start with their requests, or the time at which a waiting request must be started.
 
-        The request with the earliest deadline comes first.
+        The request with the earliest deadline comes first. The variants cover this request and all that could join its run. If
+        all workers are `busy`, only runs that no further tenant could join are returned, and wait in a queue for a worker.
         """
         for queue in self._queues.values():
             while queue and queue[0].answer.done():
@@ -165,12 +177,13 @@ class Dispatcher:
         due: float | None = None
         for request in firsts:
             partners = self._partners(request)
-            variant = next(one for one in self._cover(frozenset(partners)) if request.tenant in one.tenants)
             until = self._wait_until(request, partners)
-            if self._closing or until <= now:
-                return (variant, [partners[name] for name in variant.tenants if name in partners]), None
-            due = until if due is None else min(due, until)
-        return None, due
+            if until is None or ((self._closing or until <= now) and not busy):
+                cover = sorted(self._cover(frozenset(partners)), key=lambda variant: request.tenant not in variant.tenants)
+                return [(one, [partners[name] for name in one.tenants if name in partners]) for one in cover], None
+            if not busy:
+                due = until if due is None else min(due, until)
+        return [], due
 
     def _partners(self, request: PendingRequest) -> dict[str, PendingRequest]:
         """Return the request and, for each other tenant, the oldest live request that can be computed in the same run."""
@@ -196,15 +209,15 @@ class Dispatcher:
             self._covers[live] = least_cover(live, self.plan.variants)
         return self._covers[live]
 
-    def _wait_until(self, request: PendingRequest, partners: Mapping[str, PendingRequest]) -> float:
-        """Return the time until which the request may wait for further tenants. If no tenant could join, return its arrival.
+    def _wait_until(self, request: PendingRequest, partners: Mapping[str, PendingRequest]) -> float | None:
+        """Return the time until which the request may wait for further tenants. If no tenant could join, return None.
 
         The time leaves enough time before each deadline for the slowest variant that the wait could lead to.
         """
         own = (variant for variant in self.plan.variants if request.tenant in variant.tenants)
         joinable = [variant for variant in own if not partners.keys() >= {*variant.tenants}]
         if not joinable:
-            return request.arrival
+            return None
         slowest = max(variant.seconds for variant in joinable)
         earliest = min(one.deadline for one in partners.values())
         share = request.arrival + PACK.max_wait_share * (request.deadline - request.arrival)
