@@ -15,7 +15,7 @@ from superopt.runtime.compare import Comparison
 from tests.test_house import script
 
 FUNCTIONS = sorted(path.name for path in FOLDER.iterdir() if (path / "operator.onnxtxt").exists())
-EXPORTERS = ("hand", "keras", "mxnet", "paddle", "pytorch_dynamo", "pytorch_torchscript", "tensorflow")
+EXPORTERS = ("flax", "hand", "keras", "mxnet", "paddle", "pytorch_dynamo", "pytorch_torchscript", "tensorflow")
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
