@@ -1,4 +1,4 @@
-"""x with its elements mirrored before and after it along an axis, without its border elements (ONNX Pad, mode reflect).
+"""x, extended along an axis by its mirror images, which leave out the border elements (ONNX Pad, mode reflect).
 
 A node that pads several axes is lifted to one `reflect` for each axis. Nested operators are lowered to one node again.
 """

@@ -264,7 +264,7 @@ def _is_shareable(node: ir.Node) -> bool:
 def _replace(graph: ir.Graph, node: ir.Node, kept: ir.Node) -> None:
     """Replace the results of `node` by the results of the equal node `kept`, and remove `node`.
 
-    If a result and its replacement are both outputs, the output becomes a copy of the replacement.
+    If a result of `node` and its replacement are both outputs, the result becomes a copy of the replacement.
     """
     for old, new in zip(node.outputs, kept.outputs, strict=True):
         place = next((place for place, value in enumerate(graph.outputs) if value is old), None)

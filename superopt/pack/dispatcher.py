@@ -46,8 +46,8 @@ class Dispatcher:
 
     A run of a variant computes one request of each of its tenants. The choice of the variant is made as late as possible: when
     a worker is free, the live requests are covered by the variants of the least measured time. A variant may also contain
-    tenants without a request. If more tenants could join a run, the run waits for them, but only for a share of the request's
-    time limit (`PackPolicy.max_wait_share`), and never longer than the earliest deadline minus the time of the run allows.
+    tenants without a request. If more tenants could join a run, the run waits for them for at most a share of the request's
+    time limit (`PackPolicy.max_wait_share`). The run also begins early enough to end before the earliest deadline.
 
     Example:
         >>> async with Dispatcher(plan) as dispatcher:  # doctest: +SKIP
@@ -131,7 +131,7 @@ class Dispatcher:
                 raise ValueError(f"the input {name!r} of {tenant!r} must be {shapes}")
 
     def _dispatch_soon(self) -> None:
-        """Call `_dispatch` once, after all requests that arrive and all runs that end in this iteration of the event loop.
+        """Call `_dispatch` once, at the end of this iteration of the event loop.
 
         If no run can be started, `_dispatch` is not called.
         """
@@ -165,7 +165,7 @@ class Dispatcher:
         self._dispatch_soon()
 
     def _next_runs(self, now: float, *, busy: bool) -> tuple[list[tuple[Variant, list[PendingRequest]]], float | None]:
-        """Return the next variants to start with their requests, or the time at which a waiting request must be started.
+        """Return the variants to run next, each with its requests, or the time at which a waiting request must be started.
 
         The request with the earliest deadline comes first. The variants cover this request and all that could join its run. If
         all workers are `busy`, only runs that no further tenant could join are returned, and wait in a queue for a worker.

@@ -108,8 +108,8 @@ def compare_tenants(
 ) -> tuple[dict[str, tuple[OutputDifference, ...]], int]:
     """Compare the outputs of the merged model with the outputs of the originals on the same random inputs.
 
-    Return the largest differences by tenant, and the number of sets of inputs. A tenant that gives different outputs for the
-    same inputs has no differences.
+    Return the largest differences by tenant, and the number of sets of inputs. If a tenant gives different outputs for
+    the same inputs, its outputs are not compared, and its list is empty.
 
     Raises:
         InvalidModelError: A model cannot be run on random inputs.
@@ -132,7 +132,7 @@ def compare_tenants(
 
 
 def feasible_inputs(model: Model, stored: Loadable, session: Session) -> Feasible:
-    """Return sizes and a source of random inputs at which the model runs.
+    """Return sizes of the dynamic dimensions, and a source of random inputs of these sizes, with which the model runs.
 
     Raises:
         InvalidModelError: The model cannot be run on random inputs.

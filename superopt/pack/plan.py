@@ -95,7 +95,7 @@ def serve_plan(
             default, each search has the default budget of `superopt.optimize`. If 0, there is no search.
         provider: "cpu", "cuda" or "tensorrt".
         threads: The CPU threads of a session.
-        workers: The number of sessions that run at the same time. By default, as many as there are cores for `threads` each.
+        workers: The number of sessions that run at the same time. By default, the number of cores divided by `threads`.
         seed: The seed of every random choice.
         progress: Receives progress reports.
 
@@ -142,11 +142,11 @@ class _Measured:
     values: Mapping[str, Array]
 
     def own_inputs(self, name: str) -> tuple[Port, ...]:
-        """Return the inputs under the own names of the tenant, which is the only one of the variant."""
+        """Return the inputs of a variant of one tenant, under the tenant's own names."""
         return tuple(replace(port, name=port.name.removeprefix(f"{name}/")) for port in self.inputs)
 
     def own_values(self, name: str) -> dict[str, Array]:
-        """Return the values under the own names of the tenant, which is the only one of the variant."""
+        """Return the input values of a variant of one tenant, under the tenant's own names."""
         return {key.removeprefix(f"{name}/"): value for key, value in self.values.items()}
 
 
