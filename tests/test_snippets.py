@@ -74,6 +74,15 @@ def example_model() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
 
+def tenant_model(seed: int) -> onnx.ModelProto:
+    """Return a model with one input `x`, for the page about packed models."""
+    info, node = helper.make_tensor_value_info, helper.make_node
+    nodes = [node("MatMul", ["x", "w"], ["h"]), node("Relu", ["h"], ["y"])]
+    ends = [info(name, TensorProto.FLOAT, [1, 64]) for name in ("x", "y")]
+    graph = helper.make_graph(nodes, "tenant", ends[:1], ends[1:], [weight("w", 64, 64, seed=seed)])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Make a folder with the files that the pages name and with its own cache, and make it the current folder."""
@@ -81,6 +90,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name).symlink_to(ROOT / name)
     for name in ("in.onnx", "out.onnx", "model.onnx", "faster.onnx"):
         onnx.save(example_model(), tmp_path / name)
+    for seed, name in enumerate(("a.onnx", "b.onnx")):
+        onnx.save(tenant_model(seed), tmp_path / name)
     values: dict[str, Any] = {
         "x": np.ones((2, 8, 64), np.float32),
         "mask": np.ones((1, 2, 3), np.float32),
@@ -104,7 +115,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def shortened(arguments: list[str]) -> list[str]:
     """Return the arguments with a short time limit in place of the page's."""
-    limits = {"optimize": ("--budget", BUDGET), "compare": ("--seconds", COMPARISON)}
+    limits = {"optimize": ("--budget", BUDGET), "pack": ("--budget", BUDGET), "compare": ("--seconds", COMPARISON)}
     if arguments[0] not in limits:
         return arguments
     option, limit = limits[arguments[0]]
