@@ -34,6 +34,7 @@ def evaluate_certificate_terms(
     arrays: Mapping[str, Array],
     sizes: Mapping[Atom, int] | None = None,
     dtype: npt.DTypeLike = np.float64,
+    changed: Callable[[Array], Array] = lambda array: array,
 ) -> list[Array]:
     """Return the value of each term, with every intermediate value rounded to `dtype`.
 
@@ -42,6 +43,7 @@ def evaluate_certificate_terms(
         arrays: The array of each variable, by the variable's name.
         sizes: Sizes of dynamic dimensions. The shapes of the arrays give the remaining sizes.
         dtype: The type of all values.
+        changed: A function that changes the result of each operator, for example as a rounding error does.
 
     Raises:
         ShapeError: The arrays do not have the shapes in the terms, or an operator is not defined for the arrays.
@@ -55,9 +57,8 @@ def evaluate_certificate_terms(
                 known[term] = np.asarray(arrays[term.name], dtype=dtype)
             else:
                 attributes = {name: substitute_attribute(value, symbols) for name, value in term.attributes}
-                known[term] = np.asarray(
-                    apply_certificate_operator(term.op, [known[a] for a in term.args], attributes), dtype=dtype
-                )
+                result = apply_certificate_operator(term.op, [known[a] for a in term.args], attributes)
+                known[term] = changed(np.asarray(result, dtype=dtype))
     return [known[root] for root in roots]
 
 

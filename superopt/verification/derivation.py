@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -717,10 +717,10 @@ def _disagreeing(
 ) -> list[str]:
     """Return the names of the values that disagree with their terms.
 
-    The terms are evaluated in float64, then in float32, and then in float64 on arrays that are changed in their last bits. If
-    all values agree with the terms in one of these evaluations, the list is empty. In the last evaluation, the changed bits may
-    change the value of a term. For example, a comparison of nearly equal numbers may turn from true to false. The tolerance is
-    then increased by twice the change of the term's value.
+    The terms are evaluated in float64, then in float32, and then in float64 with random rounding errors: the arrays and the
+    results of all operators are changed in their last bits. If all values agree with the terms in one of these evaluations, the
+    list is empty. In the last evaluation, the changed bits may change the value of a term. For example, a comparison of nearly
+    equal numbers may turn from true to false. The tolerance is then increased by twice the change of the term's value.
 
     Args:
         names: The names of the values.
@@ -734,8 +734,12 @@ def _disagreeing(
     """
     live = subterms(*terms)
 
-    def evaluated(arrays: Mapping[str, Array], dtype: type[np.floating[Any]] = np.float64) -> dict[Term, Array]:
-        return dict(zip(live, evaluate_certificate_terms(live, arrays, sizes, dtype), strict=True))
+    def evaluated(
+        arrays: Mapping[str, Array],
+        dtype: type[np.floating[Any]] = np.float64,
+        changed: Callable[[Array], Array] = lambda array: array,
+    ) -> dict[Term, Array]:
+        return dict(zip(live, evaluate_certificate_terms(live, arrays, sizes, dtype, changed), strict=True))
 
     def differing(known: Mapping[Term, Array], changes: Mapping[Term, Array]) -> list[str]:
         rows = zip(names, wanted, terms, strict=True)
@@ -746,7 +750,7 @@ def _disagreeing(
         return []
     changes = {term: np.zeros(exact[term].shape) for term in terms}
     for turn in range(VERIFY.max_segment_nudges):
-        near = evaluated(_nudged(arrays, turn))
+        near = evaluated(_nudged(arrays, turn), changed=functools.partial(_rounded_at_random, np.random.default_rng(turn)))
         with np.errstate(invalid="ignore"):
             changes = {term: np.fmax(change, np.abs(near[term] - exact[term])) for term, change in changes.items()}
         if not (off := differing(exact, changes)):
@@ -760,6 +764,15 @@ def _nudged(arrays: Mapping[str, Array], turn: int) -> dict[str, Array]:
     An array with a single number stays unchanged, because the number is often a threshold.
     """
     return {**arrays, **perturb_feeds({name: array for name, array in arrays.items() if array.size > 1}, turn)}
+
+
+def _rounded_at_random(rng: np.random.Generator, array: Array) -> Array:
+    """Return the array with an error of half a float32 ulp in each element. Integers stay unchanged, because they may be
+    positions.
+    """
+    errors = rng.choice((-1.0, 1.0), array.shape) * float(np.finfo(np.float32).eps) / 2
+    with np.errstate(all="ignore"):
+        return np.where(array == np.round(array), array, array * (1 + errors))
 
 
 def _added_up(term: Term, known: Mapping[Term, Array]) -> Array:
