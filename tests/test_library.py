@@ -162,7 +162,7 @@ def test_a_mapping_of_sizes_chooses_where_the_model_is_measured(tmp_path: Path) 
         superopt.optimize(branches(), budget="soon", cache=cache)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_python_example_of_the_readme_runs(tmp_path: Path) -> None:
     root = Path(__file__).resolve().parent.parent
     code, *_ = re.findall(r"```python\n(.*?)```", (root / "README.md").read_text(encoding="utf-8"), re.DOTALL)
