@@ -32,7 +32,7 @@ from tests.snippets import CONTRIBUTING, PAGES, PRINTED, ROOT, SCRIPTS, Snippet,
 
 BUDGET, COMPARISON = "0.3s", "0.3s"
 FOLDERS = ("benchmarks", "docs", "examples", "scripts", "specs", "substitutions", "superopt", "tests")
-SEARCHING = re.compile(r"\b(optimize|verify|export|prove|derive)\b")
+SEARCHING = re.compile(r"\b(optimize|verify|export|pack|prove|derive|serve_plan)\b")
 """The commands and functions that take seconds."""
 RUN_PAGES = [page for page in PAGES if page != CONTRIBUTING and any(not s.not_run for s in snippets(page) if s.language != "")]
 
