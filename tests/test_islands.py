@@ -181,6 +181,7 @@ def test_the_term_of_any_other_weight_is_a_variable(values: str) -> None:
         ([1, 2, 3, 0, 1, 2], {"concat", "relu", "slice"}),
         ([3, 2, 1, 0], {"relu", "reverse", "slice"}),
         ([0, 2, 0, 2, 0], {"gather", "relu"}),
+        ([0, 1, 2, 3] * 2000, {"gather", "relu"}),
     ],
 )
 def test_a_gather_of_a_few_runs_is_a_concatenation_of_slices(positions: list[int], operators: set[str]) -> None:

@@ -153,16 +153,20 @@ def _runs(positions: Array, extent: int, most: int) -> list[tuple[int, int]] | N
     """Cut the positions into runs in which each position follows or precedes the position before it by 1.
 
     Returns the first and the last position of each run, or None if there are more than `most` runs. If the positions contain
-    all positions of an axis in order, as the positions of a padded axis do, one run consists of these positions.
+    all positions of an axis in order, as the positions of a padded axis do, one run consists of these positions. Cutting from
+    left to right could divide them.
     """
-    for start in np.flatnonzero(positions == 0):
-        if np.array_equal(positions[start : start + extent], np.arange(extent)):
-            around = [
-                _runs(some, extent, most) if len(some) else [] for some in (positions[:start], positions[start + extent :])
-            ]
-            before, after = around
-            found = None if before is None or after is None else [*before, (0, extent - 1), *after]
-            return None if found is None or len(found) > most else found
+    starts = np.flatnonzero((positions[: max(len(positions) - extent + 1, 0)] == 0) & (positions[extent - 1 :] == extent - 1))
+    whole = next((start for start in starts if np.array_equal(positions[start : start + extent], np.arange(extent))), None)
+    if whole is None:
+        return _plain_runs(positions, most)
+    before, after = (_plain_runs(some, most) for some in (positions[:whole], positions[whole + extent :]))
+    found = None if before is None or after is None else [*before, (0, extent - 1), *after]
+    return None if found is None or len(found) > most else found
+
+
+def _plain_runs(positions: Array, most: int) -> list[tuple[int, int]] | None:
+    """Cut the positions into runs from left to right, each as long as possible. Otherwise, see `_runs`."""
     steps = np.diff(positions)
     runs: list[tuple[int, int]] = []
     first = 0
