@@ -59,7 +59,7 @@ def test_a_contender_with_other_outputs_is_not_timed() -> None:
 
     makes = {"equal": lambda: Fixed(1.0, 2.0), "other": lambda: Fixed(1.0, 2.5), "broken": broken}
     errors: dict[str, float] = {}
-    reasons = dict(checked(makes, [np.ones(1), 2 * np.ones(1)], errors))  # type: ignore[arg-type]
+    reasons = dict(checked(makes, [np.ones(1, np.float32), np.full(1, 2, np.float32)], errors))  # type: ignore[arg-type]
     assert reasons == {"other": "the outputs differ by 2.5e-01 of the largest element", "broken": "no kernel"}
     assert errors == {"equal": 0.0, "other": 0.25}
     assert difference([np.zeros(2)], [np.zeros(3)]) == difference([np.zeros(2)], []) == np.inf

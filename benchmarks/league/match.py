@@ -11,13 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from benchmarks.league.contenders import COMPILED, CONTENDERS, FILES, TENSORRT, Written, written
 from benchmarks.peers.case import Case, measured
 from benchmarks.peers.contenders import Row
 from benchmarks.zoo.recipes import Exported, seed
 from superopt.errors import SuperoptError, first_line
+from superopt.flows.compare import output_difference
 from superopt.runtime.compare import compare_in_turns
 from superopt.runtime.device import PROVIDERS, runtime
 from superopt.runtime.session import Array, Device, Session
@@ -150,11 +149,15 @@ def checked(makes: Mapping[str, Make], expected: Sequence[Array], errors: dict[s
 
 
 def difference(expected: Sequence[Array], found: Sequence[Array]) -> float:
-    """Return the largest difference between two lists of outputs, as a share of the largest element of an output."""
+    """Return the largest difference between two lists of outputs, as a share of the largest element of an output.
+
+    Raises:
+        CheckFailedError: Two outputs have different types.
+    """
     if len(expected) != len(found) or any(a.shape != b.shape for a, b in zip(expected, found, strict=True)):
         return float("inf")
-    pairs = [(a.astype(np.float64), b.astype(np.float64)) for a, b in zip(expected, found, strict=True)]
-    return max((float(np.max(np.abs(a - b)) / max(np.max(np.abs(a)), 1e-30)) for a, b in pairs if a.size), default=0.0)
+    compared = [output_difference(f"{place}", a, b) for place, (a, b) in enumerate(zip(expected, found, strict=True))]
+    return max((float("inf") if one.different else one.relative for one in compared), default=0.0)
 
 
 def timed(original: Make, makes: Mapping[str, Make], seconds: float) -> Row:

@@ -154,7 +154,7 @@ class Chart:
 
     def islands(self) -> list[Island]:
         """Return all islands of the model, ordered by their first nodes."""
-        return [self.island(nodes) for nodes in self._connected()]
+        return [self.island(nodes) for nodes in self._connected]
 
     def parallel_islands(self) -> list[Island]:
         """Return one region for each group of equal islands that do not read the same values, such as equal branches that begin
@@ -165,14 +165,15 @@ class Chart:
         nodes have the same level.
         """
         alike: dict[Hashable, list[list[ir.Node]]] = {}
-        for nodes in self._connected():
+        for nodes in self._connected:
             first = nodes[0]
             key = self._levels[first], self._float_type(first), first.graph, tuple(map(_kind, nodes))
             alike.setdefault(key, []).append(nodes)
         return [self.island([node for nodes in several for node in nodes]) for several in alike.values() if len(several) > 1]
 
+    @functools.cached_property
     def _connected(self) -> list[list[ir.Node]]:
-        """Return the nodes of each island in topological order. The islands are ordered by their first nodes."""
+        """The nodes of each island in topological order. The islands are ordered by their first nodes."""
         together = _Partition()
         for node, level in self._levels.items():
             kind = self._float_type(node)

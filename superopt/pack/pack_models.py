@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from superopt.budget import duration_seconds
 from superopt.child.process import reuse_child
@@ -97,10 +97,7 @@ def pack_models(
     optimized = optimize(
         merged, provider=provider, budget=seconds, threads=threads, seed=seed, stop=stop, progress=progress, metadata=False
     )
-    return Packed(
-        optimized.model,
-        PackReport(report.tenants, report.shared_inputs, report.nodes, report.weight_bytes, report.inputs, optimized.report),
-    )
+    return Packed(optimized.model, replace(report, optimization=optimized.report))
 
 
 def compare_tenants(
