@@ -302,10 +302,21 @@ def select_rules(
 def load_rules(folder: Path | None = None) -> list[Rule]:
     """Return the rules that optimization uses: the rules of `load`, without their ledger entries.
 
+    The files are read again only if a file or the definition of an operator has changed since the last call.
+
     Raises:
         StoreError: See `load`.
     """
-    return [stored.rule for stored in load(folder)]
+    where = substitutions_folder() if folder is None else folder
+    files = sorted(where.glob("*")) if where.is_dir() else []
+    states = [(path.name, status.st_mtime_ns, status.st_size) for path in files for status in [path.stat()]]
+    return list(_rules_of(where, tuple(states), tuple(operator.digest for operator in registry().values())))
+
+
+@functools.lru_cache(maxsize=1)
+def _rules_of(folder: Path, _states: tuple[tuple[str, int, int], ...], _definitions: tuple[str, ...]) -> tuple[Rule, ...]:
+    """Return the rules of the folder. The rules depend on the states of the files and on the definitions of the operators."""
+    return tuple(stored.rule for stored in load(folder))
 
 
 def load_axioms(folder: Path | None = None) -> dict[str, LedgerEntry]:
