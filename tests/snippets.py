@@ -39,6 +39,7 @@ SCRIPTS = {
     "check_rules": "takes minutes",
     "check_signals": "takes minutes",
     "check_wheel": "takes minutes, and installs packages",
+    "compare_revisions": "takes minutes for each model",
     "docs": "needs the extra `docs`; tests/test_site.py builds the site",
     "flag_rules": "takes minutes",
     "fuzz": "takes minutes",
