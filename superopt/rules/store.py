@@ -10,6 +10,7 @@ edited by hand is therefore rejected. Times are not stored, so the same rules al
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import functools
 import hashlib
@@ -236,12 +237,24 @@ def read_ledger(family: str, folder: Path | None = None) -> list[LedgerEntry]:
 def load(folder: Path | None = None) -> list[StoredRule]:
     """Return every rule of the store, after checking that the ledger contains a valid proof of each rule.
 
-    A proof is valid only if the definitions of the rule's operators have not changed since the proof.
+    A proof is valid only if the definitions of the rule's operators have not changed since the proof. In one process, the files
+    are read again only if a file or the definition of an operator has changed since the last call.
 
     Raises:
         StoreError: A file cannot be read, or a rule has no valid proof. The message names the rules without a valid proof.
     """
-    return load_families(families(folder), folder, "superopt generate writes the store again")
+    where = substitutions_folder() if folder is None else folder
+    contents = hashlib.blake2b()
+    for path in (where / f"{family}{suffix}" for family in families(where) for suffix in (".rules", ".proofs.jsonl")):
+        with contextlib.suppress(OSError):  # `load_families` raises an error for a file that cannot be read
+            contents.update(path.read_bytes())
+    return list(_load(where, contents.digest(), tuple(operator.digest for operator in registry().values())))
+
+
+@functools.lru_cache(maxsize=1)
+def _load(folder: Path, _contents: bytes, _definitions: tuple[str, ...]) -> tuple[StoredRule, ...]:
+    """Return the rules of a store, which depend on the contents of its files and on the definitions of the operators."""
+    return tuple(load_families(families(folder), folder, "superopt generate writes the store again"))
 
 
 def load_families(names: Iterable[str], folder: Path | None, remedy: str) -> list[StoredRule]:
@@ -302,21 +315,10 @@ def select_rules(
 def load_rules(folder: Path | None = None) -> list[Rule]:
     """Return the rules that optimization uses: the rules of `load`, without their ledger entries.
 
-    The files are read again only if a file or the definition of an operator has changed since the last call.
-
     Raises:
         StoreError: See `load`.
     """
-    where = substitutions_folder() if folder is None else folder
-    files = sorted(where.glob("*")) if where.is_dir() else []
-    states = [(path.name, status.st_mtime_ns, status.st_size) for path in files for status in [path.stat()]]
-    return list(_rules_of(where, tuple(states), tuple(operator.digest for operator in registry().values())))
-
-
-@functools.lru_cache(maxsize=1)
-def _rules_of(folder: Path, _states: tuple[tuple[str, int, int], ...], _definitions: tuple[str, ...]) -> tuple[Rule, ...]:
-    """Return the rules of the folder. The rules depend on the states of the files and on the definitions of the operators."""
-    return tuple(stored.rule for stored in load(folder))
+    return [stored.rule for stored in load(folder)]
 
 
 def load_axioms(folder: Path | None = None) -> dict[str, LedgerEntry]:
