@@ -19,8 +19,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from superopt.algebra.evaluate import Array, Floats, evaluate_terms
-from superopt.algebra.integers import prove
+from superopt.algebra.extent import Cond, sides
+from superopt.algebra.integers import base_atoms, prove
 from superopt.algebra.operators import Operator, apply, registry, replace_subterms
+from superopt.algebra.substitution import substitute_cond
 from superopt.algebra.terms import Atom, Attribute, Extent, Shape, Term, subterms, variable, variables
 from superopt.budget import expired
 from superopt.errors import ShapeError
@@ -40,6 +42,8 @@ ALLOWED = MOVES | SUMS | PRODUCTS | {"scale"}
 """The operators by which a recognized function may depend on its tensor."""
 KINDS = frozenset({"extent"})
 """The kinds of attributes that a recognized operator may have."""
+OPERAND_RANKS = range(1, 5)
+"""The ranks of the operands of a recognized operator."""
 
 
 def recombinations(state: State, names: Iterable[str], gate: Gate, deadline: float = math.inf) -> dict[str, dict[Term, Term]]:
@@ -71,10 +75,13 @@ def recombinations(state: State, names: Iterable[str], gate: Gate, deadline: flo
     return found
 
 
+@functools.cache
 def _is_target(spec: Operator) -> bool:
+    """Return whether the operator combines elements of several tensors as a recognized function does."""
     kinds = {parameter.kind for parameter in spec.parameters}
-    stated = bool(spec.composite) or hasattr(spec.module, "body")
-    return stated and spec.definition is not None and spec.lower is not None and spec.arity > 1 and kinds <= KINDS
+    if spec.definition is None or spec.lower is None or spec.arity == 1 or not kinds <= KINDS:
+        return False
+    return any(_ranks(spec, rank) is not None for rank in OPERAND_RANKS)
 
 
 # ---------------------------------------------------------------- functions of one tensor and parameters
@@ -200,7 +207,12 @@ def _applications(spec: Operator, x: Term, parameters: Sequence[Term], numbers: 
             continue
         columns = [[*dict.fromkeys(view for one in parameters for view in _views(one, rank, x.shape))] for rank in ranks]
         for choice in itertools.product(*([*dict.fromkeys(numbers)] for _ in names)):
-            for rest in itertools.product(*columns):
+            required = _requirements(spec, first.shape, ranks, choice)
+            if required is None:
+                continue
+            symbols = enumerate(zip(_operands(ranks), columns, strict=True))
+            fitting = [[view for view in column if _fits(view, one, required[place])] for place, (one, column) in symbols]
+            for rest in itertools.product(*fitting):
                 try:
                     whole = apply(spec.name, first, *rest, **dict(zip(names, choice, strict=True)))
                 except ShapeError:
@@ -228,16 +240,55 @@ def _tensors(x: Term) -> Iterator[Term]:
 
 @functools.cache
 def _ranks(spec: Operator, rank: int) -> tuple[int, ...] | None:
-    """Return the ranks of the operator's parameters if its first operand has this rank, or None if there are none."""
+    """Return the ranks of the operator's parameters if its first operand has this rank.
+
+    Return None if there are no such ranks, or if the operator is not flat (see `_is_flat`).
+    """
+    first = variable("x", rank)
     fixed: dict[str, Attribute] = {p.name: 1 if p.default is None else p.default for p in spec.parameters}
-    for ranks in itertools.product(range(1, 5), repeat=spec.arity - 1):
-        operands = (variable(f"o{place}", one) for place, one in enumerate((rank, *ranks)))
+    for ranks in itertools.product(OPERAND_RANKS, repeat=spec.arity - 1):
         try:
-            apply(spec.name, *operands, **fixed)
+            body = unfolded(apply(spec.name, first, *_operands(ranks), **fixed))
         except ShapeError:
             continue
-        return ranks
+        return ranks if body is not None and _is_flat(frozenset(_inside(body, first)), first) else None
     return None
+
+
+@functools.cache
+def _operands(ranks: tuple[int, ...]) -> tuple[Term, ...]:
+    """Return variables with symbolic extents and these ranks."""
+    return tuple(variable(f"o{place}", rank) for place, rank in enumerate(ranks))
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _requirements(
+    spec: Operator, shape: Shape, ranks: tuple[int, ...], choice: tuple[Attribute, ...]
+) -> Mapping[int, tuple[Cond, ...]] | None:
+    """Return the conditions on each parameter if the operator has these attributes and its first operand has this shape.
+
+    The conditions on the parameter at a place are about the extents of the variable at this place in `_operands(ranks)`.
+    Conditions that involve several parameters are left out. Return None if the operator is not defined for any parameters.
+    """
+    operands, names = _operands(ranks), [parameter.name for parameter in spec.parameters]
+    try:
+        whole = apply(spec.name, variable("x", shape), *operands, **dict(zip(names, choice, strict=True)))
+    except ShapeError:
+        return None
+    atoms = [frozenset(base_atoms(*operand.sizes)) for operand in operands]
+    found: dict[int, tuple[Cond, ...]] = dict.fromkeys(range(len(ranks)), ())
+    for condition in whole.requires:
+        inside = frozenset(base_atoms(*sides(condition)))
+        places = [place for place, own in enumerate(atoms) if not own.isdisjoint(inside)]
+        if len(places) == 1:
+            found[places[0]] += (condition,)
+    return found
+
+
+def _fits(view: Term, symbols: Term, conditions: Iterable[Cond]) -> bool:
+    """Return whether the extents of the view satisfy the conditions, which are about the extents of the variable `symbols`."""
+    extents = {atom: n for symbol, n in zip(symbols.sizes, view.sizes, strict=True) for atom in base_atoms(symbol)}
+    return all(prove(substitute_cond(condition, extents.get)) for condition in conditions)
 
 
 def _views(parameter: Term, rank: int, shape: Shape) -> Iterator[Term]:
