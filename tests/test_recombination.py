@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
 import pytest
 
 from superopt.algebra.extent import Dim, size
-from superopt.algebra.operators import apply
+from superopt.algebra.operators import apply, registry
 from superopt.algebra.terms import Term, variable
 from superopt.algebra.value_analysis import UNBOUNDED, Facts
 from superopt.notation.parsing import parse
@@ -101,3 +104,26 @@ def test_a_rotary_embedding_of_dynamic_length_is_recognized() -> None:
     root = apply("concat", along, across, axis=-1)
     gate = Gate(FpMode.RELAXED, {}, absorption, strict=False)
     assert recombinations((root,), ["rope"], gate) == {"rope.recognized": {root: apply("rope", x, c, s, heads=3)}}
+
+
+def test_only_fitting_parameters_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All operators of the registry are tried. `conv1d` alone has 100,000 choices of attributes for these extents."""
+    tried = 0
+
+    @functools.wraps(apply)
+    def counted(*arguments: Any, **attributes: Any) -> Term:
+        nonlocal tried
+        tried += 1
+        return apply(*arguments, **attributes)
+
+    x, c, s = (variable(name, shape) for name, shape in (("x", (1, 7, 11, 26)), ("c", (1, 11, 13)), ("s", (1, 11, 13))))
+    one, other = (apply("slice", x, axis=-1, start=start, stop=start + 13) for start in (0, 13))
+    cosines, sines = (apply("expand", t, shape=one.shape, axes=(-4, -2, -1)) for t in (c, s))
+    along = apply("sub", apply("mul", one, cosines), apply("mul", other, sines))
+    across = apply("add", apply("mul", other, cosines), apply("mul", one, sines))
+    root = apply("reshape", apply("concat", along, across, axis=-1), shape=(7, 11, 26))
+    gate = Gate(FpMode.RELAXED, {}, absorption, strict=False)
+    monkeypatch.setattr("superopt.search.recombination.apply", counted)
+    (found,) = recombinations((root,), sorted(registry()), gate).values()
+    assert [term.op for term in found.values()] == ["rope"]
+    assert tried < 1000

@@ -79,7 +79,8 @@ def recombinations(state: State, names: Iterable[str], gate: Gate, deadline: flo
 def _is_target(spec: Operator) -> bool:
     """Return whether the operator combines elements of several tensors as a recognized function does."""
     kinds = {parameter.kind for parameter in spec.parameters}
-    if spec.definition is None or spec.lower is None or spec.arity == 1 or not kinds <= KINDS:
+    stated = bool(spec.composite) or hasattr(spec.module, "body")
+    if not stated or spec.definition is None or spec.lower is None or spec.arity == 1 or not kinds <= KINDS:
         return False
     return any(_ranks(spec, rank) is not None for rank in OPERAND_RANKS)
 
