@@ -91,8 +91,8 @@ class Sweeper:
         The rule with the largest known gain is tried next. The known gain of a rule is at first the gain of one sweep. After
         the rule has been tried with repeated sweeps, its known gain is the gain of these sweeps. This is the lazy greedy
         algorithm (Minoux, Accelerated greedy algorithms for maximizing submodular set functions, 1978). If the function `taken`
-        rejects the state that a rule produces, the rule is tried again after a different state was accepted. If `joins` is True,
-        a rule that saves no time by itself is judged together with the sweeps that the rule makes possible.
+        rejects the state that a rule produces, the rule is tried again after a different state was accepted. A rule that saves
+        no time by itself is judged together with the sweeps that the rule makes possible, but only if `joins` is True.
 
         Args:
             start: the initial state.
