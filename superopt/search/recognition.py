@@ -314,7 +314,7 @@ def _users(state: State) -> Mapping[Term, Sequence[Term]]:
         met = dict.fromkeys(users)
         frontier = list(met)
         while frontier and len(met) < SEARCH.max_recognized_terms:
-            frontier = [user for term in frontier for user in direct.get(term, ()) if user not in met]
+            frontier = [*dict.fromkeys(user for term in frontier for user in direct.get(term, ()) if user not in met)]
             met.update(dict.fromkeys(frontier))
         found[start] = sorted(met, key=order.__getitem__)
     return found
