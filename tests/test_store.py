@@ -54,6 +54,17 @@ def test_what_is_written_is_read_back(folder: Path) -> None:
     assert store.load_rules(folder) == RULES
 
 
+def test_an_unchanged_store_is_read_once(folder: Path) -> None:
+    (first, *_) = store.load(folder)
+    (again, *_) = store.load(folder)
+    assert again is first
+    (path,) = folder.glob("*.rules")
+    path.write_text(path.read_text(encoding="utf-8") + "\n", encoding="utf-8")
+    (changed, *_) = store.load(folder)
+    assert changed == first
+    assert changed is not first
+
+
 def test_the_text_is_for_people(folder: Path) -> None:
     text = (folder / "matrix.rules").read_text(encoding="utf-8")
     assert text.startswith("# Rules over matrices.\n#\n# Found by a test.\n")

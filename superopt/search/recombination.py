@@ -42,7 +42,7 @@ ALLOWED = MOVES | SUMS | PRODUCTS | {"scale"}
 """The operators by which a recognized function may depend on its tensor."""
 KINDS = frozenset({"extent"})
 """The kinds of attributes that a recognized operator may have."""
-OPERAND_RANKS = range(1, 5)
+OPERAND_RANKS = range(1, SEARCH.max_recombined_rank + 1)
 """The ranks of the operands of a recognized operator."""
 
 

@@ -83,13 +83,15 @@ def _layers(start: State, sweeper: Sweeper) -> Iterator[Swept]:
     """Join the operators of equal parallel branches layer by layer. Yield the state after each layer and each further sweep.
 
     A sweep applies one rule at all of its matches at once. Before the layers are joined, sweeps of rules with one output are
-    made as long as they lower the estimated time. The further sweeps lower the estimated time too. Nothing is yielded if the
-    state has no equal parallel branches.
+    made as long as they lower the estimated time, but only in a part of the sweeper's time. The further sweeps lower the
+    estimated time too. Nothing is yielded if the state has no equal parallel branches.
     """
     if not has_wide_layer(start):
         return
     first = Swept(start, (), sweeper.estimate(start))
-    *_, alone = first, *sweeper.descent(start, lambda _: True, joins=False)
+    now = active_time()
+    within = replace(sweeper, deadline=now + SEARCH.layer_preparation_share * (sweeper.deadline - now))
+    *_, alone = first, *within.descent(start, lambda _: True, joins=False)
     last = alone
     for joined in join_layers(alone, sweeper):
         yield (last := joined)

@@ -92,7 +92,7 @@ class Sweeper:
         the rule has been tried with repeated sweeps, its known gain is the gain of these sweeps. This is the lazy greedy
         algorithm (Minoux, Accelerated greedy algorithms for maximizing submodular set functions, 1978). If the function `taken`
         rejects the state that a rule produces, the rule is tried again after a different state was accepted. A rule that saves
-        no time by itself is judged together with the sweeps that the rule makes possible, but only if `joins` is True.
+        no time by itself is judged together with the sweeps that the rule makes possible.
 
         Args:
             start: the initial state.
@@ -108,8 +108,8 @@ class Sweeper:
                 rule = max(gains, key=lambda name: gains[name])
                 del gains[rule]
                 best = self._best(swept, rule)
-                if joins and swept.estimate - best.estimate <= SEARCH.min_estimated_gain_share * swept.estimate:
-                    best = self._followed(swept, rule)
+                if swept.estimate - best.estimate <= SEARCH.min_estimated_gain_share * swept.estimate:
+                    best = self._followed(swept, rule, joins=joins)
                 gain = swept.estimate - best.estimate
                 if gain <= SEARCH.min_estimated_gain_share * swept.estimate:
                     continue
@@ -132,16 +132,16 @@ class Sweeper:
         """Return the fastest state by estimate after repeated sweeps of the rule, or `start` if no state is faster."""
         return min((start, *self._repeated(start, rule)), key=lambda swept: swept.estimate)
 
-    def _followed(self, start: Swept, rule: str) -> Swept:
+    def _followed(self, start: Swept, rule: str, *, joins: bool) -> Swept:
         """Make one sweep of the rule, then sweeps of rules that did not match before. Return the last state.
 
         Each of the later sweeps must lower the estimated time. If the last state's estimated time is not lower than the time of
         `start`, `start` is returned.
         """
-        before = self._places(start.state)
+        before = self._places(start.state, joins=joins)
         best = here = next(self._first(start, rule), start)
         while best is not start:
-            news = [name for name in self._places(here.state) if name not in before]
+            news = [name for name in self._sweeping(here.state, joins=joins) if name not in before]
             best = min((self._best(here, name) for name in news), key=lambda swept: swept.estimate, default=here)
             if best.estimate >= here.estimate:
                 break
