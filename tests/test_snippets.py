@@ -37,8 +37,11 @@ SEARCHING = re.compile(r"\b(optimize|verify|export|pack|prove|derive|serve_plan)
 RUN_PAGES = [page for page in PAGES if page != CONTRIBUTING and any(not s.not_run for s in snippets(page) if s.language != "")]
 
 
-LONG_PAGES = {f"docs/{page}.md" for page in ("accuracy", "certificates", "ci", "commands", "derive", "rules")}
-"""The pages whose snippets take 19 s or more of one core."""
+LONG_PAGES = {
+    f"docs/{page}.md"
+    for page in ("accuracy", "certificates", "ci", "commands", "derive", "dimensions", "kernels", "rules", "sessions")
+}
+"""The pages whose snippets take 11 s or more of one core, except docs/start.md and the README."""
 
 
 def tier(page: str) -> list[pytest.MarkDecorator]:
