@@ -251,7 +251,7 @@ class Gate:
             return False
         if not (cancels or regroups or FpFlag.REASSOC in rule.flags):
             return True
-        return not any(_rounds(term) for term in inside if term.op in SUMS)
+        return not any(_rounds(term) for term in subterms(*match.roots, stop=_outside(match)) if term.op in SUMS)
 
     def _moves_large_constant(self, match: Match) -> bool:
         """Return whether the match replaces a sum that contains a large constant by a different sum.
