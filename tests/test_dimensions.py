@@ -341,7 +341,7 @@ def test_the_names_of_dimensions_are_no_names_of_rules() -> None:
 
 def test_an_optimized_model_is_right_at_other_sizes_and_its_dimensions_are_open(tmp_path: Path) -> None:
     proto = attention(width=128)
-    optimized = superopt.optimize(proto, budget=15.0, shapes=size_combinations({"batch": [1, 2]}), cache=tmp_path / "cache")
+    optimized = superopt.optimize(proto, budget=60.0, shapes=size_combinations({"batch": [1, 2]}), cache=tmp_path / "cache")
     report = optimized.report
     assert report.nodes_in_islands == 20
     assert any(segment.rules for segment in report.segments), "the two parts of one weight are added"
@@ -368,7 +368,7 @@ def test_what_was_found_at_the_same_sizes_is_not_searched_again(tmp_path: Path, 
         monkeypatch.setattr(f"superopt.search.{module}.search_island", noted)
     proto = attention()
     for shapes, expected in (([{"length": 16}], 1), ([{"length": 16}], 1), ([{"length": 24}], 2)):
-        superopt.optimize(proto, budget=10.0, shapes=shapes, moves=("rules",), cache=tmp_path / "times.sqlite")
+        superopt.optimize(proto, budget=60.0, shapes=shapes, moves=("rules",), cache=tmp_path / "times.sqlite")
         assert len(searched) == expected
 
 
