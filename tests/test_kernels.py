@@ -92,8 +92,8 @@ def terms_of(*texts: str, **shapes: tuple[int, ...]) -> list[Term]:
 @pytest.mark.slow
 def test_random_islands_equal_their_definitions_over_a_field(tmp_path: Path) -> None:
     rng = random.Random(0)
-    cases = programs_of([grown(rng) for _ in range(60)], SMALL)
-    assert len(cases) > 24
+    cases = programs_of([grown(rng) for _ in range(120)], SMALL)
+    assert len(cases) > 48
     assert differences(cases, SMALL, tmp_path) == []
 
 
@@ -144,7 +144,7 @@ def test_transposed_tiles_read_no_branch_that_is_not_chosen(tmp_path: Path) -> N
 @pytest.mark.slow
 def test_kernels_stay_within_their_memory(tmp_path: Path) -> None:
     rng = random.Random(1)
-    programs = [program for _, program in programs_of([grown(rng) for _ in range(30)], SMALL)]
+    programs = [program for _, program in programs_of([grown(rng) for _ in range(60)], SMALL)]
     programs += [p for _, p in programs_of(terms_of("relu(x @ w) + y", x=(7, 9), w=(9, 33), y=(7, 33)), SMALL)]
     assert sanitized(programs, SMALL, tmp_path) == ""
 

@@ -211,8 +211,8 @@ def _applications(spec: Operator, x: Term, parameters: Sequence[Term], numbers: 
             required = _requirements(spec, first.shape, ranks, choice)
             if required is None:
                 continue
-            symbols = enumerate(zip(_operands(ranks), columns, strict=True))
-            fitting = [[view for view in column if _fits(view, one, required[place])] for place, (one, column) in symbols]
+            places = zip(_operands(ranks), required, columns, strict=True)
+            fitting = [[view for view in column if _fits(view, one, conditions)] for one, conditions, column in places]
             for rest in itertools.product(*fitting):
                 try:
                     whole = apply(spec.name, first, *rest, **dict(zip(names, choice, strict=True)))
@@ -265,11 +265,11 @@ def _operands(ranks: tuple[int, ...]) -> tuple[Term, ...]:
 @functools.lru_cache(maxsize=1 << 12)
 def _requirements(
     spec: Operator, shape: Shape, ranks: tuple[int, ...], choice: tuple[Attribute, ...]
-) -> Mapping[int, tuple[Cond, ...]] | None:
+) -> tuple[tuple[Cond, ...], ...] | None:
     """Return the conditions on each parameter if the operator has these attributes and its first operand has this shape.
 
-    The conditions on the parameter at a place are about the extents of the variable at this place in `_operands(ranks)`.
-    Conditions that involve several parameters are left out. Return None if the operator is not defined for any parameters.
+    The conditions are about the extents of the variables `_operands(ranks)`, in the order of these variables. Conditions
+    that involve several parameters are left out. Return None if the operator is not defined for any parameters.
     """
     operands, names = _operands(ranks), [parameter.name for parameter in spec.parameters]
     try:
@@ -277,13 +277,9 @@ def _requirements(
     except ShapeError:
         return None
     atoms = [frozenset(base_atoms(*operand.sizes)) for operand in operands]
-    found: dict[int, tuple[Cond, ...]] = dict.fromkeys(range(len(ranks)), ())
-    for condition in whole.requires:
-        inside = frozenset(base_atoms(*sides(condition)))
-        places = [place for place, own in enumerate(atoms) if not own.isdisjoint(inside)]
-        if len(places) == 1:
-            found[places[0]] += (condition,)
-    return found
+    met = [(condition, [not own.isdisjoint(base_atoms(*sides(condition))) for own in atoms]) for condition in whole.requires]
+    alone = [(condition, places.index(True)) for condition, places in met if sum(places) == 1]
+    return tuple(tuple(condition for condition, place in alone if place == here) for here in range(len(ranks)))
 
 
 def _fits(view: Term, symbols: Term, conditions: Iterable[Cond]) -> bool:

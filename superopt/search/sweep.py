@@ -61,8 +61,8 @@ def sweep(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits
     for state, steps in widened_states(start, rules):
         taken(Swept(state, steps, estimate(state)))
     begun, start = found.steps, found.outputs
-    any_taken(_layers(start, Sweeper(rules, estimate, math.inf, _share(SEARCH.layer_time_share, within))))
-    better, deadline = True, _share(SEARCH.sweep_time_share, within)
+    any_taken(_layers(start, Sweeper(rules, estimate, math.inf, _share(SEARCH.layer_time_share, within.deadline))))
+    better, deadline = True, _share(SEARCH.sweep_time_share, within.deadline)
     while better and not expired(deadline):
         begun, start = found.steps, found.outputs
         sweeper = Sweeper(rules, estimate, within.alpha * estimate(start), deadline)
@@ -73,10 +73,10 @@ def sweep(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits
     return replace(found, stopped=OUT_OF_TIME if expired(deadline) else SWEPT)
 
 
-def _share(share: float, limits: SearchLimits) -> float:
-    """Return the deadline (an active time) of a part of the search. The part may use this share of the remaining time."""
+def _share(share: float, deadline: float) -> float:
+    """Return the deadline of a part of the search, which may use this share of the time before `deadline` (active times)."""
     now = active_time()
-    return now + share * (limits.deadline - now)
+    return now + share * (deadline - now)
 
 
 def _layers(start: State, sweeper: Sweeper) -> Iterator[Swept]:
@@ -89,8 +89,7 @@ def _layers(start: State, sweeper: Sweeper) -> Iterator[Swept]:
     if not has_wide_layer(start):
         return
     first = Swept(start, (), sweeper.estimate(start))
-    now = active_time()
-    within = replace(sweeper, deadline=now + SEARCH.layer_preparation_share * (sweeper.deadline - now))
+    within = replace(sweeper, deadline=_share(SEARCH.layer_preparation_share, sweeper.deadline))
     *_, alone = first, *within.descent(start, lambda _: True, joins=False)
     last = alone
     for joined in join_layers(alone, sweeper):
