@@ -1,4 +1,7 @@
-"""Handle SIGINT and SIGTERM. A command ends at once and writes nothing, or a search ends early with its best result."""
+"""Handle SIGINT and SIGTERM.
+
+A search ends early with its best result. A command that is not searching ends at once and writes nothing.
+"""
 
 from __future__ import annotations
 

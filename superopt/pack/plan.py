@@ -1,4 +1,7 @@
-"""Plan how several models are served together: measured variants, each a packed model of some of the tenants."""
+"""Plan how several models, the tenants, are served together.
+
+A plan contains packed models of some tenants, with their measured times.
+"""
 
 from __future__ import annotations
 

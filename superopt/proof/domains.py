@@ -232,9 +232,9 @@ def _met(facts: Guard, demand: DomainDemand, signs: Signs) -> bool:
 
 
 def _demanded(facts: Guard, demand: DomainDemand, given: list[DomainDemand], notation: Normal) -> bool:
-    """Return whether the demands in `given` are shown to imply `demand` wherever `demand` applies.
+    """Return whether it is shown that `demand` holds if all demands in `given` hold.
 
-    A demand is a condition on a value.
+    A demand is a condition on a value. A demand holds where it does not apply.
     """
     alike = [g for g in given if g.kind == POSITIVE or (g.kind == demand.kind and g.exponent == demand.exponent)]
     stronger = [g for g in alike if set(g.chosen) <= set(demand.chosen)]

@@ -130,7 +130,7 @@ class Part:
         return self.cache.get([*key, *self.settings])
 
     def put(self, key: Sequence[Json], value: Json) -> None:
-        """Store the value for the key and the settings, like `Cache.put`."""
+        """Store the value, as `Cache.put` does, for the key together with the settings."""
         self.cache.put([*key, *self.settings], value)
 
 

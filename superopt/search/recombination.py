@@ -105,9 +105,9 @@ class ParameterizedFunction:
 
 
 def _functions(state: State) -> Iterator[tuple[Term, Term, frozenset[Term]]]:
-    """Yield each term that may be a recombination of a tensor, the tensor, and the terms from the tensor to the term.
+    """Yield triples (term, tensor, terms between them). The term may be a recombination of the tensor.
 
-    The largest functions come first.
+    Terms near the outputs come first.
     """
     live = run_time_terms(state)
     order = {term: place for place, term in enumerate(subterms(*state, constants=False))}

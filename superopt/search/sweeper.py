@@ -285,7 +285,7 @@ class Sweeper:
         return swept
 
     def _hoisting(self, state: State) -> Mapping[str, list[Match]]:
-        """Return the matches that swap an operator with a data-movement operand, by the name of the rule."""
+        """Return a mapping from names of rules to their matches that swap an operator with a data-movement operand."""
         found: dict[str, list[Match]] = {}
         for term in run_time_terms(state):
             if term.op not in MOVES and any(a.op in MOVES and not a.constant for a in term.args):

@@ -405,7 +405,7 @@ def _require_same_ends(before: GraphProto, after: GraphProto) -> None:
     read = {name for node in verified_model_nodes(before) for name in node.input}
     own = {t.name: _raw(t).SerializeToString() for t in after.initializer}
     if first != second or any(weights.get(name) != array for name, array in own.items() if name in read | weights.keys()):
-        raise CertificateError("the two models have different inputs, outputs or weights in a control flow body")
+        raise CertificateError("the inputs, outputs or weights of a control flow body differ between the two models")
 
 
 def _types(source: ModelSource) -> list[bytes]:
