@@ -28,7 +28,7 @@ _CHANNELS = 64
 _UNBOUNDED = 1 << 62
 """The cache size in bytes that is assumed for a GPU.
 
-The size exceeds the weights of any model. So on a GPU, no node is timed cold, that is, with its weights in no cache.
+The size exceeds the weights of any model. So on a GPU, nodes are never timed cold (with weights in no cache).
 """
 
 
@@ -68,7 +68,7 @@ def _measured(clock: Clock) -> Roofline:
 
 
 def _point(clock: Clock, model: ModelProto) -> tuple[float, float, float]:
-    """Time a model with one operator. Return the operator's number of operations, its number of bytes, and its seconds.
+    """Time a model with one operator. Return the number of operations, the number of bytes, and the seconds of the operator.
 
     The seconds are the sum of the nodes' times. The time of a node with one element is subtracted from the time of each node.
     """

@@ -107,7 +107,7 @@ def _kind(op_type: str) -> str:
 
 @dataclass(frozen=True)
 class _Input:
-    """An input of a node. `first` is the position of the first input with the same value."""
+    """An input of a node. `first` is the position of the node's first input with this value."""
 
     first: int
     element: int
@@ -124,7 +124,7 @@ class _Input:
 
 
 def _input(entry: Json) -> _Input | None:
-    """Return an input in a `Kernel.signature`, or None if the input is left out."""
+    """Return an input in a `Kernel.signature`, or None if the node has no such input."""
     if entry is None:
         return None
     first, element, shape, constant, *_ = json_list(entry)

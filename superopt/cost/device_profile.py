@@ -94,7 +94,7 @@ class DeviceProfile:
 
 
 def build_profile(device: Device, roofline: Roofline, cache: Cache) -> DeviceProfile:
-    """Return the profile of a device of this machine, with all node times in the cache for this device."""
+    """Return the profile of a device of this machine. The profile contains all node times in the cache for the device."""
     times = ((key, value) for key, value in cache.entries("kernel") if key[1] == device.identity)
     kernels = _ordered(MeasuredNode(json_list(key[3]), key[2] is True, KernelTiming.of_json(value)) for key, value in times)
     versions = {"onnxruntime": runtime().__version__}

@@ -94,8 +94,8 @@ def first_run(
         sizings: Sizes of the model's dynamic dimensions.
         source: The source of the inputs. The source also gets the bounds that the model implies for its inputs. By default,
             inputs are random.
-        chosen: Whether the user chose the sizes. A size that the user did not choose may be replaced: by a different size if
-            the model does not run at this size, and by a smaller size if a run needs much memory.
+        chosen: Whether the user chose the sizes. If `chosen` is False and the model does not run at `sizings`, other sizes are
+            tried. If `chosen` is False and a run needs much memory, smaller sizes are tried.
 
     Raises:
         InvalidModelError: ONNX Runtime cannot load the model. The message names the model.

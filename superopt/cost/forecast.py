@@ -53,9 +53,10 @@ class Forecast:
     """The predicted seconds of a run of the original model and of a candidate model.
 
     The saving is the difference of the two times. If both models contain a node, the error of the node's time cancels in the
-    saving. So only nodes with different counts in the two models are considered. The time of such a node may differ from its
-    price (predicted time) by `COST.forecast_sigmas` standard deviations. A removed node is assumed to be cheaper than its
-    price, and an added node is assumed to be more expensive. The errors of different nodes are assumed to be independent.
+    saving. So only nodes with different counts in the two models are considered. The time of each of these nodes may differ
+    from the node's price (predicted time) by `COST.forecast_sigmas` standard deviations. A removed node is assumed to be
+    cheaper than its price, and an added node is assumed to be more expensive. The errors of different nodes are assumed to be
+    independent.
 
     Attributes:
         original: predicted seconds of the original.
@@ -238,7 +239,7 @@ def forecast_everywhere(
 def unpriced_reason(clock: ForecastClock, model: Loadable, sizings: Sequence[DimBinding]) -> str:
     """Return the reason why the time of the model cannot be predicted at these sizes.
 
-    If there is none, return an empty text.
+    If the time can be predicted, return an empty text.
     """
     try:
         for sizing in sizings:

@@ -108,8 +108,8 @@ class Clock:
 
         Other load on the machine then affects the times of both models alike. So the times of two models are comparable if both
         models ran alternately with the same reference. If a model seems faster than the reference and all earlier models, the
-        model is timed for more rounds. The lowest of many noisy times would otherwise be too low. If single nodes are timed,
-        this method returns the same result as `seconds`.
+        model is timed for more rounds. Without these rounds, the lowest of many noisy times would be too low. If single nodes
+        are timed, this method returns the same result as `seconds`.
 
         Raises:
             InvalidModelError: See `Clock.seconds`.
@@ -132,7 +132,7 @@ class Clock:
         return ratio * self._whole(reference)
 
     def stands(self, before: ModelProto, after: ModelProto, predicted: float, least: float) -> bool:
-        """Time both whole models alternately, and return whether the times confirm that the second model is faster.
+        """Time the two whole models alternately, and return whether the times confirm that the second model is faster.
 
         If `together` is False, the speedup that is estimated from `predicted` and these times must exceed `1 + least`. If
         `together` is True, the measured gain must exceed the noise. If the weights do not fit into the processor's caches, the
@@ -326,7 +326,7 @@ def _ratio(one: Bound, other: Bound, more: int = 1) -> float:
 
 
 def _boundary(graph: onnx.GraphProto) -> list[bool]:
-    """For each node, return whether it converts the layout of a graph input or output, or copies between devices."""
+    """For each node, return whether the node converts the layout of a graph input or output, or copies between devices."""
     inputs = {port.name for port in graph.input}
     uses = Counter(name for node in graph.node for name in node.input)
 
@@ -392,7 +392,7 @@ def _value_digest(tensor: TensorProto) -> str:
 
 
 def _chain(length: int, device: Device) -> Bound:
-    """Load a model that is a chain of `length` Neg nodes on one element. Return the session with its input bound."""
+    """Load a model that is a chain of `length` Neg nodes on one element, and return a session with a bound input."""
     names = [f"v{i}" for i in range(length + 1)]
     nodes = [helper.make_node("Neg", [a], [b]) for a, b in itertools.pairwise(names)]
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in (names[0], names[-1])]

@@ -63,7 +63,7 @@ class Roofline:
 
     @staticmethod
     def of_json(value: Json) -> Roofline:
-        """Convert JSON values that `as_json` returned to a roofline.
+        """Return the roofline for JSON values in the form of `as_json`.
 
         Raises:
             ValueError: `value` is not a roofline.

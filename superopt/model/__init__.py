@@ -26,7 +26,7 @@ Shapes and constants:
     `shape_values`: infers shapes, and the results of shape computations, as expressions over dynamic dimensions.
     `constant_folding`: stores values that do not depend on the inputs as weights of a model.
     `fold`: evaluates weight-only terms in ONNX Runtime (constant folding of terms).
-    `facts`: analyses values: their bounds, whether they may be NaN or infinite, and which inputs may be masks.
+    `facts`: finds the bounds of values, the values that may be NaN or infinite, and the inputs that may be masks.
 
 From nodes to terms:
 
@@ -41,13 +41,14 @@ From nodes to terms:
 
 From terms to nodes:
 
-    `lower`: translates terms to ONNX nodes, using specs/, with implicit broadcasts and Splits; folds terms without variables.
+    `lower`: translates terms to ONNX nodes, using specs/. Broadcasts become implicit, and terms without variables become
+        constants.
     `operands`: orders and groups the operands of sums and products, merges constants, and finds slices that one Split computes.
     `image_blocks`: uses SpaceToDepth and DepthToSpace instead of transposes that move image blocks.
-    `epilogues`: fuses a bias or a factor into the preceding node (Conv, Gemm) during lowering. No rule is needed.
+    `epilogues`: fuses a bias or a factor into the preceding node (Conv, Gemm) during lowering. This fusion needs no rule.
     `available_fusions`: selects the fusion rules for a model's opset or for ONNX Runtime's own domains, and lists the operators
         that ONNX nodes represent.
-    `dynamic_lowering`: writes shapes, bounds and pads that depend on dynamic dimensions (0 and -1 in a Reshape, `auto_pad`).
+    `dynamic_lowering`: writes shapes, bounds and pads that depend on dynamic dimensions, such as 0 and -1 in a Reshape.
     `keepdims`: moves axes of extent 1 from reductions (`keepdims=1`) to reshapes, and back.
     `booleans`: inserts Casts between booleans and numbers.
     `splice`: replaces the nodes of a model by lowered terms, and checks the new model.

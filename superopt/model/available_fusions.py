@@ -31,8 +31,9 @@ def contrib_fusions() -> tuple[Rule, ...]:
 def recognizable_operators(*, allow_contrib: bool) -> tuple[str, ...]:
     """Return the names of the operators that are lowered to ONNX nodes, in alphabetical order.
 
-    An operator without an ONNX operator of its own counts if a term of other operators defines it, such as `rsqrt`. If
-    `allow_contrib` is False, only nodes of the standard domain count.
+    A composite without a corresponding ONNX operator, such as `rsqrt`, is included. A composite is an operator that is defined
+    by a term of other operators. If `allow_contrib` is False, operators that correspond only to ONNX operators of non-standard
+    domains are left out.
     """
     return tuple(
         spec.name

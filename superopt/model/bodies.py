@@ -1,7 +1,7 @@
 """Bodies: the graphs inside a model's control flow, their locations, and how often each body runs.
 
-A body reads values of the graphs around it by name. In `onnx_ir`, such a value is the same object inside and outside the body.
-So facts about the value, such as its shape, are known in the body too.
+A body reads values of the surrounding graphs by name. In `onnx_ir`, such a value is the same object inside and outside the
+body. So facts about the value, such as its shape, are known in the body too.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def count_body_runs(
 
     The model is run on inputs from `source`, and the executed nodes are counted in ONNX Runtime's trace. Each count is the mean
     over these inputs. The model is run at least once, and no further run starts after `seconds` seconds. Inputs on which the
-    model fails do not count. Bodies without nodes are left out. A body that never runs has the count 0.
+    model fails are ignored. Bodies without nodes are left out. A body that never runs has the count 0.
 
     Raises:
         InvalidModelError: ONNX Runtime cannot load the model.

@@ -30,7 +30,7 @@ def resolve_booleans(schema: OpSchema, given: Sequence[bool | None], outputs: in
     Args:
         schema: the schema of the operator.
         given: whether the value of each input is a boolean before any cast. None stands for a missing input, and for an input
-            that is neither a boolean nor a floating-point number. Such an input is not cast.
+            that is neither a boolean nor a floating-point number. These inputs are not cast.
         outputs: the number of outputs.
 
     Raises:
@@ -52,8 +52,8 @@ def resolve_booleans(schema: OpSchema, given: Sequence[bool | None], outputs: in
 def _boolean(schema: OpSchema, types: frozenset[str], given: Sequence[bool]) -> bool:
     """Return whether the inputs that share one type parameter of the schema must be boolean.
 
-    The schema allows the types in `types` for these inputs. `given` says for each of these inputs whether it is boolean before
-    any cast.
+    The schema allows the types in `types` for these inputs. For each of these inputs, `given` states whether the input is
+    boolean before any cast.
     """
     if types == {BOOLEAN}:
         return True

@@ -16,8 +16,8 @@ def fold_known_values(model: Model, chart: Model | None = None) -> Model:
     name of the result that it replaces.
 
     Without constant folding, a shape computation would keep its input alive and split islands (the regions that a search
-    rewrites). The model is returned unchanged in three cases: it has dynamic dimensions, its IR version is below 4, or it
-    contains nothing that can be folded. `chart` is an `analysis_copy` of the model, if the caller has one.
+    rewrites). The model is returned unchanged in three cases: the model has dynamic dimensions, the IR version is below 4, or
+    the model contains no result that can be folded. `chart` is an `analysis_copy` of the model, if the caller has one.
     """
     if dynamic_dimension_names(model) or model.ir_version < OVERRIDABLE_SINCE:
         return model

@@ -70,7 +70,7 @@ def _node_digest(node: ir.Node) -> str:
 
 
 def attribute_text(attribute: ir.Attr) -> str:
-    """Return a text that is equal for equal attributes. All graphs have the same text."""
+    """Return a text that is equal for equal attributes. The text of every attribute that contains graphs is `graph`."""
     if attribute.is_ref():
         return f"reference {attribute.ref_attr_name}"
     match attribute.type:

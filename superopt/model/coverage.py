@@ -46,7 +46,7 @@ class UncoveredNodes:
         operator: The name of the operator.
         nodes: The number of nodes.
         share: The share of these nodes in the run time of all nodes, measured without ONNX Runtime's graph optimizations.
-        reason: Why the nodes are outside the islands.
+        reason: The reason why no island contains the nodes.
     """
 
     operator: str
@@ -69,7 +69,7 @@ class OperatorShare:
 
 def operator_shares(chart: Chart, seconds: Mapping[int, float]) -> tuple[OperatorShare, ...]:
     """Return, for each operator, the number of its nodes and their share of the run time. Nodes inside and outside the islands
-    count.
+    are counted.
 
     The operator with the largest share comes first. `seconds` is the result of `node_seconds`. The result is empty if the model
     could not be timed.
@@ -85,7 +85,8 @@ def operator_shares(chart: Chart, seconds: Mapping[int, float]) -> tuple[Operato
 
 
 def uncovered_nodes(chart: Chart, seconds: Mapping[int, float]) -> tuple[UncoveredNodes, ...]:
-    """Return the nodes outside the islands, grouped by operator and reason. The group with the longest run time comes first.
+    """Return the nodes outside the islands, grouped by operator and by the reason why no island contains them. The group with
+    the longest run time comes first.
 
     Nodes whose results do not depend on the inputs are left out, because ONNX Runtime computes these results only once. All
     shares are 0 if the model could not be timed.
@@ -138,12 +139,12 @@ def node_seconds(
 ) -> dict[int, float]:
     """Measure the run time of each node, inside and outside the islands.
 
-    The model runs a few times. The result maps the number of each node to the total run time of the node in seconds. Nodes are
-    numbered in topological order. `source` supplies the inputs, and `sizes` contains the sizes of their dynamic dimensions.
+    The model runs a few times. Nodes are numbered in topological order. The result maps the number of a node to the total run
+    time of the node in seconds. `source` supplies the inputs, and `sizes` contains the sizes of their dynamic dimensions.
     `scratch` is a temporary folder for large tensors. Control flow nodes are left out, because the nodes of their bodies are
     timed instead. ONNX Runtime copies a DequantizeLinear that has several readers, and adds a suffix such as `/duplicated` to
-    the name of each copy. The run time of a copy counts as run time of the original node. The result is empty if the model
-    cannot be run.
+    the name of each copy. The run time of a copy is added to the run time of the original node. The result is empty if the
+    model cannot be run.
     """
     marked = model.clone()
     marked.graph.sort()

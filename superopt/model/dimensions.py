@@ -26,8 +26,8 @@ CACHE_INPUTS: Mapping[tuple[str, str], tuple[int, int]] = {
 """The operators that read a key cache and a value cache. The domain and name of each operator are mapped to the positions of
 these two inputs.
 
-A cache has the shape [batch, heads, length, size of a head]. An operator returns the longer caches as its second and third
-results.
+A cache has the shape [batch, heads, length, size of a head]. The second and third results of an operator are the caches,
+extended by the new keys and values.
 """
 
 
@@ -133,7 +133,7 @@ def dimension_spellings(model: Model) -> dict[str, list[str]]:
 
 
 def named_sizes(model: Model, given: Sequence[Numbers]) -> list[dict[str, int]]:
-    """Return the mappings in `given` with each spelling of a dimension replaced by the dimension's own name.
+    """Replace each spelling of a dimension in the mappings `given` by the dimension's own name, and return the new mappings.
 
     Raises:
         DimensionError: a name does not belong to a dynamic dimension, or two spellings of one dimension have different sizes.

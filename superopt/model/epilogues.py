@@ -1,7 +1,7 @@
 """Epilogue fusion: one ONNX node computes a term, and also adds a bias or multiplies by a factor.
 
-For example, one Conv computes a convolution and its bias. The term, here the convolution, is called the host. The bias or
-factor varies along only one axis. The bias or factor, written as a vector, is called a row.
+For example, one Conv computes a convolution and its bias. The term (in this example, the convolution) is called the host. The
+bias or factor varies along only one axis. The bias or factor, written as a vector, is called a row.
 
 A spec (a module in `specs/` that defines an operator) states which terms can be hosts. The spec's functions `bias_axis` and
 `factor_axis` take a term and return the axis of its bias or factor. They return None if the term cannot be a host. The
@@ -44,8 +44,8 @@ def row(op: str, host: Term, operand: Term) -> Term:
 def _axis(op: str, host: Term) -> int:
     """Return the axis along which a bias or factor of the term `host` may vary, as a negative number that counts from the end.
 
-    A single ONNX node must be able to compute the host, and also to add a bias (`op` is "add") or to multiply by a factor
-    ("mul"). Otherwise, the result is 0.
+    The result is 0 if no single ONNX node can compute the host and also add a bias (`op` is "add") or multiply by a factor
+    ("mul").
     """
     spec = _composite(op, host)
     return 0 if spec is None else int(getattr(spec.module, ROLES[op][0])(host))
@@ -54,8 +54,7 @@ def _axis(op: str, host: Term) -> int:
 def emit_epilogue(op: str, host: Term, row: Term, emit: Emit) -> str:
     """Write one node that computes `host` plus a bias (`op` is "add"), or `host` times a factor ("mul").
 
-    Returns the name of the node's result. `row` is the bias or factor as a vector, as the
-    function `row` returns it.
+    Returns the name of the node's result. `row` is the bias or factor as a vector, which is a result of the function `row`.
     """
     spec = _composite(op, host)
     assert spec is not None

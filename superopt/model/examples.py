@@ -26,9 +26,9 @@ Given: TypeAlias = "str | os.PathLike[str] | Mapping[str, npt.ArrayLike]"
 def read_examples(given: Iterable[Given], model: Model) -> tuple[Example, ...]:
     """Read the examples, convert each array to the type of its input, and return them.
 
-    If an example is a folder, the folder contains its tensors in files such as `input_0.pb`, as in the test data of ONNX. A
-    tensor belongs to the input that has the tensor's name. If no input has this name, the tensor in the n-th file belongs to
-    the n-th input.
+    If an example is a folder, each tensor of the example is in a file of this folder, such as `input_0.pb`, as in the test data
+    of ONNX. A tensor belongs to the input that has the tensor's name. If no input has this name, the tensor in the n-th file
+    belongs to the n-th input.
 
     Raises:
         ExampleError: A file cannot be read, or an array does not fit its input.

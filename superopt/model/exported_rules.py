@@ -1,9 +1,10 @@
-"""Apply exported rules inside onnxscript: read matched nodes as terms, apply a rule, and write the result as nodes.
+"""Apply exported rules inside onnxscript: read matched nodes as terms, apply a rule, and write the new terms as nodes.
 
-`superopt rules export --format onnxscript` writes a module whose rules call `improvement` from their `check`. A rule is applied
-only if its preconditions hold for the shapes and attributes of the matched nodes, and if the new nodes are cheaper. New nodes
-are cheaper if neither the number of nodes nor the number of arithmetic operations increases, and at least one of these numbers
-decreases. If neither number changes, the memory traffic must decrease. Therefore, rewriting terminates with any set of rules.
+`superopt rules export --format onnxscript` writes a module with rules for onnxscript. The method `check` of each rule calls
+`improvement`. A rule is applied only if its preconditions hold for the shapes and attributes of the matched nodes, and if the
+new nodes are cheaper. New nodes are cheaper if neither the number of nodes nor the number of arithmetic operations increases,
+and at least one of these numbers decreases. New nodes are also cheaper if neither number changes and the memory traffic
+decreases. Therefore, rewriting terminates with any set of rules.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class AppliedRules(Protocol):
 
 @dataclass(frozen=True)
 class Improvement:
-    """New nodes that replace the nodes that a rule has matched.
+    """New nodes that replace the matched nodes of a rule.
 
     `lowered` contains the new nodes. `values` contains the values that the new nodes read, by name. `outputs` are the names of
     the new results, which replace the results of the matched nodes.
@@ -69,8 +70,8 @@ def improvement(statement: str, outputs: Sequence[ir.Value], leaves: Iterable[ir
     """Apply the rule in `statement` to the nodes between the values `leaves` and the values `outputs`.
 
     Returns the new nodes, or None if the rule does not apply or the new nodes are not cheaper. New nodes are cheaper if neither
-    the number of nodes nor the number of arithmetic operations increases, and at least one of these numbers decreases. If
-    neither number changes, the memory traffic must decrease.
+    the number of nodes nor the number of arithmetic operations increases, and at least one of these numbers decreases. New
+    nodes are also cheaper if neither number changes and the memory traffic decreases.
     """
     graph = _Lifting({id(leaf) for leaf in leaves}, opset)
     roots = tuple(graph.term(value) for value in outputs)

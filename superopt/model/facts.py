@@ -92,8 +92,8 @@ MOVING = frozenset(
 """Operators of the algebra that only move elements or fill tensors, and do no arithmetic."""
 GraphOrNone: TypeAlias = "ir.Graph | ir.Function | None"
 Moves: TypeAlias = "tuple[tuple[str, int, tuple[tuple[str, Attribute], ...]], ...]"
-"""The operators that move the elements of a sum's operand before they are added. Each operator is given with the position of
-its own operand and with its attributes.
+"""The operators that move the elements of a sum's operand before the sum is computed. Each item consists of an operator, the
+position of the operand that the operator moves, and the operator's attributes.
 """
 
 
@@ -125,8 +125,7 @@ def _has_steps(node: ir.Node) -> bool:
 
 
 def _chain(value: ir.Value | None) -> tuple[ir.Value | None, list[ir.Node]]:
-    """Follow the chain of nodes that computes `value` back to its start. Return the value at the start, and the nodes of the
-    chain.
+    """Follow a chain of nodes from `value` back to the start of the chain. Return the value at the start, and the nodes.
 
     Each node of the chain has exactly one operand that is not constant.
     """
@@ -165,8 +164,8 @@ def _divisors(node: ir.Node, *others: str) -> list[ir.Value]:
 
     The sign of a zero in such an operand determines the sign of an infinity in the result.
 
-    The list is empty for a Pow whose exponent is a natural number, and for nodes of all other operators. The strings in
-    `others` name further operators. For a node of a further operator, the list contains the first operand.
+    The strings in `others` name more operators. For a node of these operators, the list contains the first operand. For any
+    other node, and for a Pow whose exponent is a natural number, the list is empty.
     """
     if node.domain not in STANDARD:
         return []
@@ -184,7 +183,7 @@ class SumOperand(NamedTuple):
 
     Attributes:
         sign: 1 if the operand is added, -1 if the operand is subtracted.
-        moves: the operators that move the operand's elements before they are added.
+        moves: the operators that move the operand's elements before the sum is computed.
         source: the operand before the moves, as a value of the model or as a term.
         graph: the graph whose nodes compute the operand.
         constant: whether the operand does not depend on the model's inputs.
@@ -244,7 +243,7 @@ class ModelFacts:
     def named(self, name: str, graph: GraphOrNone = None) -> Facts:
         """Return the bounds and other facts of the value with this name, or UNKNOWN if there is no such value.
 
-        The name is looked up in the graph (the top graph by default), and then in the graphs around it.
+        The name is looked up in the graph (the top graph by default), and then in the graphs around this graph.
         """
         value = self._value(name, graph or self._top)
         return UNKNOWN if value is None else self.of(value)
@@ -275,9 +274,10 @@ class ModelFacts:
     def rounding_sums(self) -> frozenset[ir.Node]:
         """Return the nodes of sums whose purpose is to round a number, as in `(x + 1e6) - 1e6`.
 
-        A sum is assumed to have this purpose if it has at least three operands, two of which cancel. Two operands cancel if one
-        is the negative of the other, or if one may be large and positive where the other is large and negative. The operands of
-        a sum include the operands of inner sums, even if operators between the sums move or negate elements.
+        A sum is assumed to have this purpose if the sum has at least three operands, and two of the operands cancel. Two
+        operands cancel if one operand is the negative of the other operand. Two operands also cancel if, at some position, one
+        may be large and positive and the other may be large and negative. The operands of a sum include the operands of inner
+        sums, even if operators between the sums move or negate elements.
 
         The result also contains the nodes of sums that compute rounding errors, as in Dekker's product of two numbers
         (https://doi.org/10.1007/BF01397083). In such a sum, an operand is a product, and one of the nodes described above
@@ -340,8 +340,8 @@ class ModelFacts:
 
         The result contains each divisor that may be 0, and each base of a power that may be 0. If an operator such as a
         product, a sum or a move (`_PASSES_ZEROS`) computes one of these values, the result also contains each operand that may
-        be 0. MatMul, Conv and other sums of many products are not followed, because the sign of a zero matters only if all of
-        the products are 0.
+        be 0. MatMul, Conv and other sums of many products are not traced back, because the sign of a zero matters only if all
+        of the products are 0.
         """
         nodes = ir.traversal.RecursiveGraphIterator(self._top)
         divisors = [value for node in nodes for value in _divisors(node)]
@@ -356,8 +356,8 @@ class ModelFacts:
         `MODEL.max_ordinary_magnitude`, or the dividend may exceed this magnitude. These three cases do not apply to quotients
         with a constant divisor.
 
-        Products, quotients, roots, moves, maxima, sums over axes and sums with tiny numbers pass the requirement on to their
-        operands. Values that are never near 0 are left out.
+        If a product, quotient, root, move, maximum, sum over axes or sum with tiny numbers needs a small relative error, its
+        operands also need a small relative error. Values that are never near 0 are left out.
         """
         needed: list[ir.Value] = []
         enlarged: list[ir.Value] = []
@@ -423,7 +423,7 @@ class ModelFacts:
         return any(self._without_copies(arg, graph).op == term.op for arg in term.args)
 
     def _computing(self, graph: GraphOrNone, term: Term) -> list[ir.Node]:
-        """Return the nodes that compute the term, in the graph or in the graphs around it."""
+        """Return the nodes that compute the term, in the graph or in the graphs around this graph."""
         while graph is not None:
             if (graph, term) in self._nodes:
                 return self._nodes[graph, term]
@@ -460,8 +460,8 @@ class ModelFacts:
         return sums, operands
 
     def _without_copies(self, term: Term, graph: GraphOrNone) -> Term:
-        """If the term is a variable whose value a node computes, replace the variable by the node's term. Repeat this step
-        until the term is not such a variable, and return the term.
+        """If the term is a variable whose value a node computes, replace the variable by the node's term. Repeat this step as
+        long as it is possible, and return the last term.
         """
         while term.is_variable and (value := self._value(term.name, graph)) is not None and value in self._terms:
             term, graph = self._terms[value], _graph_of(value)

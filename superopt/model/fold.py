@@ -51,7 +51,7 @@ def fold(terms: Sequence[Term], values: Mapping[str, Array], dtype: npt.DTypeLik
 
 
 def _only_moves(term: Term) -> bool:
-    """Return whether the term is a variable, or its root operator only moves the elements of its operands."""
+    """Return whether the term is a variable, or has a root operator that only moves elements."""
     if term.is_variable:
         return True
     names = operator(term.op).onnx

@@ -35,8 +35,8 @@ def pair(
 
     `left` and `right` contain the nodes of the rule's two sides for several instances. An instance is a choice of sizes and
     attributes. If an attribute of the left side differs between instances, this attribute becomes an attribute of the
-    functions. If an attribute of the right side differs between instances, an attribute of the left side must equal it in every
-    instance.
+    functions. If an attribute of the right side differs between instances, an attribute of the left side must have an equal
+    value in every instance.
 
     If the rule cannot be written as a pair of functions, the reason is returned as text.
     """
@@ -105,7 +105,7 @@ def _function(
 
 
 def function_library(pairs: Sequence[FunctionPair], opset: int) -> ModelProto:
-    """Return a model without nodes that contains the functions of all pairs. Each pattern is followed by its replacement."""
+    """Return a model that contains the functions of all pairs and no nodes. Each pattern is followed by its replacement."""
     imports = [onnx.helper.make_opsetid("", opset), onnx.helper.make_opsetid(DOMAIN, 1)]
     functions = [function for found in pairs for function in (found.pattern, found.replacement)]
     version = onnx.helper.find_min_ir_version_for(imports[:1])

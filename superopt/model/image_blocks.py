@@ -6,7 +6,7 @@ from superopt.algebra.operators import apply
 from superopt.algebra.terms import Term
 
 INTO = (0, 2, 4, 1, 3)
-"""The permutation that puts (n, rows, block, columns, block) into the order (n, block, block, rows, columns)."""
+"""The permutation that changes the order of axes from (n, rows, block, columns, block) to (n, block, block, rows, columns)."""
 BACK = (0, 3, 1, 4, 2)
 
 

@@ -8,7 +8,7 @@ count as connected. Because all nodes of an island have the same level, no path 
 has no cycle after the island's outputs are replaced.
 
 Some nodes use only the shape of a value. If the shape is known, such a node no longer reads the value after rewriting.
-Therefore, a value counts as read by a liftable node only if the value is a variable of the node's terms.
+Therefore, a liftable node counts as a reader of a value only if the value is a variable of the node's terms.
 
 Nodes that only combine weights, or only move integers, are not in any island. If an island uses the results of such nodes, the
 island's terms include the computation of these results.
@@ -148,7 +148,8 @@ class Chart:
     def covers(self, node: ir.Node) -> bool:
         """Return whether the node is in an island or needs no island.
 
-        A node needs no island if its results are constant, or if the terms of other nodes include its computation.
+        A node needs no island if the node's results are constant, or if the terms of other nodes include the computation of
+        these results.
         """
         return node in self._levels or all(v in self._inlined or v in self._settled or is_stored(v) for v in node.outputs)
 
@@ -160,9 +161,9 @@ class Chart:
         """Return one region for each group of equal islands that do not read the same values, such as equal branches that begin
         at different inputs. The region contains the nodes of all islands of the group.
 
-        Islands count as equal if they have the same level, the same floating-point type, and the same operators with results of
-        the same shapes in the same order. As for a single island, no path leaves the region and returns to it, because all
-        nodes have the same level.
+        Islands count as equal if they are in one graph, their levels and floating-point types are equal, and their nodes, in
+        topological order, have equal operators and equal result shapes. As for a single island, no path leaves the region and
+        returns to it, because all nodes have the same level.
         """
         alike: dict[Hashable, list[list[ir.Node]]] = {}
         for nodes in self._connected:
@@ -235,10 +236,10 @@ class Chart:
     def _place(self, node: ir.Node) -> None:
         """Decide whether the node can be in an island (a convex region of the model), and record the result.
 
-        If the node can be in an island, this method records the node's level. The level rises where a path leaves the nodes
-        that can be in an island and returns to them. Only nodes of the same level can be in the same island. If the node only
-        combines weights or moves integers, this method records the node's terms, so that the terms of other nodes can include
-        them.
+        If the node can be in an island, this method records the node's level. If a path leaves the nodes that can be in an
+        island and later reaches such a node again, this node has a higher level. Only nodes of equal level can be in one
+        island. If the node only combines weights or moves integers, this method records the node's terms, so that the terms of
+        other nodes can include them.
         """
         lifted = self._lifted(node, {})
         self.facts.tell(node, lifted)
@@ -304,7 +305,8 @@ class Chart:
         return is_stored(value) or (not self.views.dynamic and constant_tensor(value) is not None)
 
     def _leave(self, node: ir.Node) -> None:
-        """Exclude from the islands a node that the algebra cannot express, and all nodes on which this node depends.
+        """Exclude a node, and all nodes on which this node depends, from the islands, because the algebra cannot express the
+        node.
 
         The node must not depend on the model's inputs. ONNX Runtime computes all these nodes once, when it loads the model.
         """
@@ -353,7 +355,7 @@ class Chart:
         return dict(zip(results, lifted, strict=True))
 
     def _leaf(self, value: ir.Value) -> Term | None:
-        """Return the term of a value that the algebra does not compute: a variable, or the term of a weight's structure."""
+        """Return the term of a value that no term computes: a variable, or the result of `structured_weight` for a weight."""
         if value not in self._structured:
             leaf = self.views.leaf(value)
             self._structured[value] = leaf if leaf is None or not leaf.constant else structured_weight(value, leaf)
@@ -370,10 +372,10 @@ class Chart:
         Computing results from terms can change rounding, because terms flatten nested sums, and because the terms for some ONNX
         operators consist of several operators. In the precise mode, the terms may contain any number of operators that only
         move elements, but at most one other operator. An operand of a sum must not be a sum, and an operand of a product must
-        not be a product. Constants may be moved or negated, but no other operator may be applied to constants, because they are
-        computed in float64. The operator must not be a reciprocal, because a product with a reciprocal becomes a Div. In ONNX
-        Runtime's kernel for the operator, the rounding of an element must not depend on its position, because a rewrite may
-        move elements.
+        not be a product. Constants may be moved or negated, but no other operator may be applied to constants, because the
+        results would be computed in float64. The operator must not be a reciprocal, because a product with a reciprocal becomes
+        a Div. In ONNX Runtime's kernel for the operator, the rounding of an element must not depend on its position, because a
+        rewrite may move elements.
 
         On a CPU, ONNX Runtime computes in float32 instead of float16, and rounds a value to float16 only if the next node reads
         float16. So moving a node can change the rounding of its neighbours.
@@ -418,9 +420,10 @@ def chart_of(model: Model, views: Views, mode: FpMode, *, native_half: bool = Fa
     """Return the model's `Chart`.
 
     Except in the fast mode, no island contains nodes that ONNX Runtime may compute in integers. In the relaxed mode, no island
-    contains nodes before an operator that rounds, such as QuantizeLinear (see `superopt.model.quantized`), or the nodes of a
-    sum whose purpose is to round a number (see `ModelFacts.rounding_sums`). Also, no island contains the nodes of a chain that
-    computes the operand of a step function, as in `floor(p * 0.7 / 0.7)` (see `ModelFacts.stepped_chains`).
+    contains nodes of three further kinds. The first kind are nodes before an operator that rounds, such as QuantizeLinear (see
+    `superopt.model.quantized`). The second kind are the nodes of sums whose purpose is to round a number (see
+    `ModelFacts.rounding_sums`). The third kind are the nodes of chains that compute the operand of a step function, as in
+    `floor(p * 0.7 / 0.7)` (see `ModelFacts.stepped_chains`).
     """
     rounding = frozenset[ir.Node]() if mode is FpMode.FAST else nodes_in_integers(views.model.graph)
     if mode is FpMode.RELAXED:

@@ -1,9 +1,9 @@
 """Handle the axes of extent 1 that an ONNX reduction with `keepdims=1` keeps.
 
 When nodes are read as terms, `keepdims=1` becomes a reshape that adds these axes. The reshape moves outwards:
-`sqrt(reshape(reduce_mean(x)))` becomes `reshape(sqrt(reduce_mean(x)))`. So models with `keepdims=1` and models with
-`keepdims=0` give the same term inside the reshape. When terms are written as nodes, the reshape moves back to the reduction.
-The reduction then keeps the axes, and no node is needed for the reshape.
+`sqrt(reshape(reduce_mean(x)))` becomes `reshape(sqrt(reduce_mean(x)))`. So the term inside the outer reshape does not depend on
+`keepdims`. When terms are written as nodes, the reshape moves back to the reduction. The reduction then keeps the axes, and no
+node is needed for the reshape.
 """
 
 from __future__ import annotations

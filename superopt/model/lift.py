@@ -126,10 +126,11 @@ def _picked(node: _Node) -> Term:
 
 
 def _pieces(node: _Node) -> Term | None:
-    """Return a Gather with constant positions as a concatenation of slices, or None if it is not a few slices.
+    """Return a Gather with constant positions as a concatenation of a few slices, or None if this is not possible.
 
     The positions must consist of runs of consecutive positions that ascend or descend, such as the positions of a reflected
-    border. A slice copies whole rows, and a Gather copies them one by one.
+    border. If the positions ascend in a single run, the result is also None. A slice copies a block of rows at once, and a
+    Gather copies rows one by one.
     """
     x, array = node.inputs[0], node.positions(1)
     if x is None or array is None or array.ndim != 1 or not len(array):
@@ -150,11 +151,11 @@ def _pieces(node: _Node) -> Term | None:
 
 
 def _runs(positions: Array, extent: int, most: int) -> list[tuple[int, int]] | None:
-    """Cut the positions into runs in which each position follows or precedes the position before it by 1.
+    """Cut the positions into runs. In a run, all positions ascend in steps of 1, or all positions descend in steps of 1.
 
-    Returns the first and the last position of each run, or None if there are more than `most` runs. If the positions contain
-    all positions of an axis in order, as the positions of a padded axis do, one run consists of these positions. Cutting from
-    left to right could divide them.
+    Returns the first and the last position of each run, or None if there are more than `most` runs. If all positions of the
+    axis occur in order somewhere, as for a padded axis, these positions become one run. Cutting from left to right could divide
+    this run.
     """
     starts = np.flatnonzero((positions[: max(len(positions) - extent + 1, 0)] == 0) & (positions[extent - 1 :] == extent - 1))
     whole = next((start for start in starts if np.array_equal(positions[start : start + extent], np.arange(extent))), None)
@@ -166,7 +167,7 @@ def _runs(positions: Array, extent: int, most: int) -> list[tuple[int, int]] | N
 
 
 def _plain_runs(positions: Array, most: int) -> list[tuple[int, int]] | None:
-    """Cut the positions into runs from left to right, each as long as possible. Otherwise, see `_runs`."""
+    """Cut the positions into runs from left to right, each run as long as possible. The result is as in `_runs`."""
     steps = np.diff(positions)
     runs: list[tuple[int, int]] = []
     first = 0
@@ -196,8 +197,8 @@ MALFORMED = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeE
 
 
 def _lifted(lifted: _Node, name: str) -> tuple[Term, ...] | None:
-    """Return the terms of the node's outputs. Of the definitions for the operator `name`, use the first definition that covers
-    the node.
+    """Return the terms of the node's outputs. The terms are from the first definition for the operator `name` that covers the
+    node.
 
     Returns None if no definition covers the node.
     """
@@ -257,10 +258,10 @@ def structured_weight(value: ir.Value, leaf: Term) -> Term:
     """Return a term that equals the weight `value` and shows the weight's structure, or the weight's variable `leaf`.
 
     The term of a weight of zeros is `zeros`. The term of a matrix with ones on one side of a diagonal and zeros on the other
-    side is a triangle of `ones`; a product with such a matrix is a cumulative sum. If the second half of the last axis equals
-    the first half or its negative, the term is a concatenation that reads the first half twice. If neighbours on the last axis
-    are equal or opposite in pairs, the term reads the first of each pair twice. For example, tables of rotary embeddings
-    contain each number twice. A weight in an external file is not kept in memory.
+    side is a triangle of `ones`. A product with this matrix is a cumulative sum. If the second half of the last axis equals the
+    first half or its negative, the term is a concatenation that reads the first half twice. If neighbours on the last axis are
+    equal or opposite in pairs, the term reads the first of each pair twice. For example, tables of rotary embeddings contain
+    each number twice. A weight that is read from an external file does not stay in memory.
     """
     tensor = constant_tensor(value)
     if tensor is None or leaf.condition or leaf.position:

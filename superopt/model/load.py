@@ -77,7 +77,7 @@ class Loaded:
 
     @property
     def label(self) -> str:
-        """The model's name in messages."""
+        """The name by which messages refer to the model."""
         return str(self.path) if self.path is not None else (self.model.graph.name or "the model")
 
     @property
@@ -113,7 +113,9 @@ def load(source: Source) -> Loaded:
 
 
 def _model_in_memory(source: object) -> Model | None:
-    """Return the source or its attribute `model`, whichever is an `onnx_ir.Model`. Return None if neither of them is."""
+    """Return the source if it is an `onnx_ir.Model`, or the attribute `model` of the source if the attribute is an
+    `onnx_ir.Model`. Return None if neither is an `onnx_ir.Model`.
+    """
     held = source if isinstance(source, Model) else getattr(source, "model", None)
     return held if isinstance(held, Model) else None
 
@@ -247,8 +249,8 @@ def _bind_external_data(model: Model, path: Path, label: str) -> None:
     """Make every external tensor of the model readable. The tensor's file must be in the folder that contains the model's file
     `path`.
 
-    The file may be a symbolic link. The target of this link must be in the same folder. If `path` itself is a symbolic link, as
-    in the Hugging Face cache, there is a second permitted folder: the folder of the file to which `path` points.
+    The tensor's file may be a symbolic link. The target of this link must be in the same folder. If `path` itself is a symbolic
+    link, as in the Hugging Face cache, there is a second permitted folder: the folder of the file to which `path` points.
     """
     for graph in model.graphs():
         for value in graph.initializers.values():

@@ -75,13 +75,13 @@ def lower(
     Args:
         outputs: the terms, by the names of their results.
         opset: the opset of the nodes.
-        constant: a function that computes the value of a weight-only term. It is called for terms that are not variables, and
-            these terms become initializers. If `constant` is None, only terms without variables become initializers, and nodes
+        constant: a function that computes the value of a weight-only term. Weight-only terms that are not variables become
+            initializers with these values. If `constant` is None, only terms without variables become initializers, and nodes
             compute the other weight-only terms.
         dtype: the type in which numbers are stored.
         prefix: the prefix of every new name.
-        conditions: the names of the outputs that are booleans. All other outputs are numbers. If `conditions` is None, an
-            output is a boolean if the nodes for its term compute booleans (see `booleans`).
+        conditions: the names of the outputs that are booleans. All other outputs are numbers. By default, `conditions` contains
+            the outputs whose terms are computed as booleans (see `booleans`).
 
     Raises:
         ShapeError: the opset has no operators for a term, or no nodes compute a term at all sizes of the dynamic dimensions.
@@ -424,8 +424,8 @@ class _Lowering:
         return uniform_constant_operand(x) or x
 
     def _host(self, term: Term) -> Term | None:
-        """Return an operand of the term such that other operands can be fused into its ONNX node. Return None if there is no
-        such operand.
+        """Return an operand of the term such that other operands can be fused into the ONNX node of this operand. Return None
+        if there is no such operand.
 
         For example, a Conv node can compute a convolution and also add a bias. So if the term is the sum of a convolution and a
         bias, the convolution is returned (see `epilogues`). The returned operand has no other users.

@@ -1,4 +1,4 @@
-"""Merge several models into one model that computes the outputs of all of them and stores equal parts once."""
+"""Merge several models into one model, which computes the outputs of all models and stores equal parts once."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ _ANNOTATIONS = "quant_parameter_tensor_names"
 def merge_models(models: Mapping[str, Model], shared_inputs: Collection[str] = ()) -> Model:
     """Return one model that computes the outputs of all `models`, the tenants of the new model.
 
-    `NAME/` precedes the names of the values, nodes, dynamic dimensions and metadata entries of the tenant NAME. An input in
-    `shared_inputs` keeps its name and the names of its dynamic dimensions, and is one input of all tenants that have the input.
-    Local functions are inlined. All tenants are converted to the newest opset among them. Equal weights are stored once. Nodes
-    that compute the same values from the same operands are merged (see `share_equal_nodes`). The given models are not changed.
+    The names of the values, nodes, dynamic dimensions and metadata entries of a tenant get the prefix `NAME/`, where NAME is
+    the name of the tenant. An input in `shared_inputs` keeps its name and the names of its dynamic dimensions. All tenants that
+    have this input read one input of the new model. Local functions are inlined. All tenants are converted to the newest opset
+    that any tenant has. Equal weights are stored once. Nodes that compute the same values from the same operands are merged
+    (see `share_equal_nodes`). The given models are not changed.
 
     Raises:
-        PackError: A name is not suitable. Or a shared input is missing, or has different types or shapes. Or the tenants need
-            different versions of a domain. Or the local functions of a tenant cannot be inlined.
+        PackError: A name is not suitable, a shared input is missing or has different types or shapes, the tenants need
+            different versions of a domain, or the local functions of a tenant cannot be inlined.
         OpsetError: A tenant cannot be converted to the newest opset.
     """
     _require_names(models, shared_inputs)
@@ -71,7 +72,7 @@ def merge_models(models: Mapping[str, Model], shared_inputs: Collection[str] = (
 
 
 def share_equal_weights(model: Model) -> None:
-    """Keep one of several equal initializers of the top graph, in place.
+    """Replace equal initializers of the top graph by one initializer, in place.
 
     Initializers that are also inputs stay, because the caller may override them. Initializers that are also outputs stay too.
     """
@@ -87,7 +88,7 @@ def share_equal_weights(model: Model) -> None:
 
 
 def share_equal_nodes(model: Model) -> None:
-    """Merge the nodes of the top graph that compute the same values: equal operators, attributes and operands. In place.
+    """Merge nodes of the top graph that have equal operators, attributes and operands, in place.
 
     Only operators of the standard domains are merged, because operators of other domains may have random results or a state.
     Random operators and operators with control flow bodies are not merged either.
@@ -182,8 +183,8 @@ def _prefixed_shape(shape: ir.Shape, prefix: str, kept: Collection[str]) -> ir.S
 
 
 def _own_tensor(tensor: ir.TensorProtocol, name: str) -> ir.TensorProtocol:
-    """Return a tensor object with the given name and the elements of `tensor`. The elements are not copied,
-    and a lazy tensor stays as it is.
+    """Return a tensor object with the given name and the elements of `tensor`. The elements are not copied, and a lazy tensor
+    stays lazy.
 
     onnx_ir changes the name of a tensor when it writes the model, and the given models must not change.
     """

@@ -112,7 +112,7 @@ class _Walk:
 
     def _is_constant(self, value: ir.Value) -> bool:
         """Return whether the value depends only on weights. An input of the part counts as a weight only if the model stores
-        it.
+        the input's value.
         """
         stack = [value]
         while stack:
@@ -132,7 +132,7 @@ class _Walk:
         return self.constant[value]
 
     def _order(self) -> list[ir.Node | ir.Value]:
-        """Return the nodes and outside values of the part in topological order."""
+        """Return the nodes of the part, and the values from outside the part, in topological order."""
         order: dict[ir.Node | ir.Value, None] = {}
         stack: list[ir.Node | ir.Value] = [o for v in reversed(self.outputs) if (o := self._source(v)) is not None]
         while stack:

@@ -25,11 +25,11 @@ def order_lowered_operands(term: Term, live: Sequence[Term]) -> tuple[Term, ...]
 
     `live` contains all terms that nodes compute.
 
-    If the term's operator is not commutative, the order does not change. Otherwise, if one operand is an elementwise function
-    of another operand, such as `sigmoid(x)` of `x`, the pair of these two operands comes first. Terms in `live` that already
-    combine some of the operands come next, starting with the term that combines the most operands. Such a term replaces the
-    operands that it combines. The remaining operands come last. Constants that are equal along axes are written as an `expand`
-    of a smaller constant.
+    If the term has at most two operands, or if its operator is not commutative, the order does not change. Otherwise, if one
+    operand is an elementwise function of another operand, such as `sigmoid(x)` of `x`, the pair of these two operands comes
+    first. Terms in `live` that already combine some of the operands come next, starting with the term that combines the most
+    operands. Each of these terms replaces the operands that the term combines. The remaining operands come last. A constant
+    whose elements are equal along some axes is written as an `expand` of a smaller constant.
     """
     if not operator(term.op).commutative:
         return term.args
@@ -47,7 +47,8 @@ def order_lowered_operands(term: Term, live: Sequence[Term]) -> tuple[Term, ...]
 
 
 def _with_function(operands: Sequence[Term]) -> tuple[Term, ...]:
-    """Find two operands of which the second is an elementwise function of the first. If there are none, return an empty tuple.
+    """Find two operands such that the second operand is an elementwise function of the first operand. If there are no such
+    operands, return an empty tuple.
 
     An example is `x` and `sigmoid(x)` in a longer product. Runtimes can fuse two such operands if they are next to each other.
     """
@@ -154,8 +155,8 @@ def uniform_constant_operand(x: Term) -> Term | None:
 
 
 def tilings(live: Iterable[Term]) -> dict[Term, tuple[Term, ...]]:
-    """Find slices that a Split can compute. Return a mapping with an entry for each of these slices: the tuple of all slices
-    that the same Split computes.
+    """Find slices that a Split can compute. Return a mapping from each of these slices to the tuple of all slices that the same
+    Split computes.
 
     One Split computes all slices of one operand along one axis, ordered by position. These slices must cover the axis without
     overlap. Any other slice is left out.

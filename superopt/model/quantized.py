@@ -2,7 +2,8 @@
 
 An operator such as QuantizeLinear rounds numbers to a coarse grid. A number in the middle between two points of the grid is
 rounded up or down, depending on its last bit. So a rewrite that changes the last bit of one operand can change a quantized
-number by one. Even a rewrite that only moves elements can change the last bit, because ONNX Runtime may then fuse other nodes.
+number by one. Even a rewrite that only moves elements can change the last bit, because ONNX Runtime may fuse different nodes
+after the rewrite.
 """
 
 from __future__ import annotations
@@ -28,15 +29,17 @@ MOVES = frozenset(
         "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze",
     }
 )
-"""Operators that select elements. ONNX Runtime may exchange them with a DequantizeLinear that they read."""
+"""Operators that select elements. If such an operator reads the result of a DequantizeLinear, ONNX Runtime may exchange the two
+nodes.
+"""
 # fmt: on
 PRODUCTS = frozenset({"Gemm", "MatMul"})
 """Operators that ONNX Runtime computes in integers if an operand is the result of a DequantizeLinear.
 
-The other operand is then quantized too, even if the model does not quantize it.
+ONNX Runtime then quantizes the other operand too, even if the model does not quantize this operand.
 """
 _QUANTIZED_BITS = 8
-"""The largest width of a type that quantized numbers have. A cast to a wider integer usually computes a position or a size."""
+"""The largest bit width of the types of quantized numbers. A cast to a wider integer usually computes a position or a size."""
 _INTEGER_ACCURACY = 4
 """The attribute `accuracy_level` of a MatMulNBits that quantizes its floating-point operand."""
 
@@ -44,9 +47,9 @@ _INTEGER_ACCURACY = 4
 def nodes_in_integers(graph: ir.Graph) -> frozenset[ir.Node]:
     """Return the nodes that ONNX Runtime may compute in integers.
 
-    Such a node reads the result of a DequantizeLinear, directly or through nodes that only move elements, or it is on a path
-    from a DequantizeLinear to a QuantizeLinear. ONNX Runtime may even quantize the weights of a Conv on such a path. If a
-    DequantizeLinear reads a weight, only the first nodes after it can be computed in integers.
+    There are two kinds of such nodes. A node of the first kind reads the result of a DequantizeLinear, directly or through
+    nodes that only move elements. A node of the second kind is on a path from a DequantizeLinear to a QuantizeLinear, and the
+    operand of this DequantizeLinear is not a weight. ONNX Runtime may even quantize the weights of a Conv on this path.
     """
     nodes = [*ir.traversal.RecursiveGraphIterator(graph)]
     starts = _dequantized(nodes)
@@ -70,9 +73,9 @@ def _after(nodes: Iterable[ir.Node], through: Container[str] | None = None) -> f
 
 
 def nodes_before_rounding(graph: ir.Graph) -> frozenset[ir.Node]:
-    """Return the nodes whose results an operator that rounds depends on, in the graph and in the bodies of its control flow.
+    """Return the nodes on whose results an operator that rounds depends. Nodes in the bodies of control flow are included.
 
-    Sizes do not count: a Shape does not depend on the elements of its operand.
+    Nodes on which only sizes depend are left out, because a Shape does not depend on the elements of its operand.
     """
     nodes = [*ir.traversal.RecursiveGraphIterator(graph)]
     products = {node for node in _after(_dequantized(nodes), MOVES) if node.op_type in PRODUCTS and node.domain in STANDARD}
@@ -80,9 +83,10 @@ def nodes_before_rounding(graph: ir.Graph) -> frozenset[ir.Node]:
 
 
 def _before(nodes: Iterable[ir.Node], values: Iterable[ir.Value]) -> frozenset[ir.Node]:
-    """Return those of the nodes on whose results the values depend. `nodes` includes the nodes of control flow bodies.
+    """Return the nodes on whose results the values in `values` depend. `nodes` contains all nodes, including the nodes of
+    control flow bodies.
 
-    A value that enters a body depends on all operands of the body's node.
+    An input of a body depends on all operands of the control flow node.
     """
     owners = {body: node for node in nodes for body in bodies_in(node)}
     found: set[ir.Node] = set()

@@ -2,9 +2,9 @@
 
 If the environment variable ORT_LOAD_CONFIG_FROM_MODEL is 1, ONNX Runtime uses the options under `ort_config`, and default
 values for all other options. ONNX Runtime then ignores the options that a program gives. `ort_config` can hold the numbers of
-intra-op and inter-op threads, the execution mode, the optimization level, and a flag for profiling. It cannot hold
-configuration entries or provider options, so such entries and options are stored under superopt's own keys, which a program may
-read.
+intra-op and inter-op threads, the execution mode, the optimization level, and a flag for profiling. `ort_config` cannot hold
+configuration entries or provider options, so these entries and options are stored under superopt's own keys, which a program
+may read.
 """
 
 from __future__ import annotations

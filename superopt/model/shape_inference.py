@@ -37,9 +37,9 @@ FOLDED = frozenset(
 
 
 def with_shapes(model: ir.Model, opset: int) -> ir.Model:
-    """Return the model with inferred shapes. Values that turn out to be constant have their elements in `const_value`.
+    """Return the model with inferred shapes. The elements of constant values are stored in `const_value`.
 
-    Such elements are stored only for small tensors of integers or booleans, and for single floating-point numbers.
+    Elements are stored only for small tensors of integers or booleans, and for single floating-point numbers.
     """
     model = with_onnx_shapes(model)
     for _ in range(MODEL.max_inference_rounds):

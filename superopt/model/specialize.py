@@ -148,7 +148,7 @@ def specialize(model: Model, fixed: Specialization) -> tuple[Model, Specializati
     nothing is fixed and no condition is known.
 
     Raises:
-        FixedInputError: The model has no output to which the test of fixed values can be added.
+        FixedInputError: The value of an input is fixed, but no output of the model has a declared rank of at least 1.
     """
     try:
         special = fix_inputs(model, fixed.values, fixed.sizes)

@@ -58,9 +58,9 @@ def splice(model: Model, replacements: Sequence[Replacement]) -> Model:
     """Return a copy of the model in which nodes for the new terms replace the nodes that computed the same values.
 
     Nodes and weights without users are removed. Weight-only terms become initializers, and equal terms share an initializer.
-    The tensor of a large weight-only term is computed only when it is read. At most 256 MiB of such tensors stay in memory
-    afterwards. The following parts do not change: inputs, outputs, opset, IR version, metadata, functions, subgraphs, names of
-    remaining values, and weights that are still used. New names are unique.
+    The tensor of a large weight-only term is computed when the tensor is read. At most 256 MiB of these tensors stay in memory.
+    The following parts do not change: inputs, outputs, opset, IR version, metadata, functions, subgraphs, names of remaining
+    values, and weights that are still used. New names are unique.
 
     Raises:
         CheckFailedError: the replacements depend on each other in a cycle.
@@ -138,7 +138,9 @@ def _with_possible_shapes(model: Model) -> Model:
 
 
 def _agree(declared: ir.Shape | None, inferred: ir.Shape | None) -> bool:
-    """Return whether two shapes have equal ranks and no two different known sizes. An unknown shape agrees with every shape."""
+    """Return whether two shapes have equal ranks, and equal sizes on each axis whose size is known in both shapes. An unknown
+    shape agrees with every shape.
+    """
     if declared is None or inferred is None:
         return True
     known = ((a, b) for a, b in zip(declared, inferred, strict=False) if isinstance(a, int) and isinstance(b, int))

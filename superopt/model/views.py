@@ -23,7 +23,8 @@ GENERAL = (
 
 
 class Views:
-    """A copy of a model for analysis. The copy's values can be expressed as variables, and its nodes as terms.
+    """A copy of a model for analysis. The copy's values can be expressed as variables, and the copy's nodes can be expressed as
+    terms.
 
     Terms have symbolic sizes for dynamic dimensions. A node is expressed as terms only if the terms are proved to have the
     node's result shapes at all sizes of at least 1. If the terms require that extents are equal, the equality must be proved

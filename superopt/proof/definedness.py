@@ -1,11 +1,11 @@
 """The selection of axiom instances for proofs with operators that are not defined everywhere, such as division.
 
 The sides of an `==` axiom are defined on the same inputs. The right side of a `=>` axiom is defined wherever the left side is
-defined. Congruence closure treats both kinds of axiom as equalities. Consider the inputs on which both sides of a rule are
-defined. Congruence closure is sound on these inputs if every term of the axiom instances is also defined on these inputs. A
-term that divides (or takes a root, a power or a logarithm) is known to be defined in two cases:
+defined. Congruence closure treats both kinds of axiom as equalities. Congruence closure is therefore sound only on inputs on
+which every term of the axiom instances is defined. These inputs must include all inputs on which both sides of the rule are
+defined. A term that divides (or takes a root, a power or a logarithm) is known to be defined in two cases:
 
-- the rule contains the term, and the result of a side of the rule depends on every element of the term;
+- the term is part of a side of the rule, and the result of this side depends on every element of the term;
 - the term is on one side of an axiom instance whose other side is known to be defined. If the axiom is a `=>` axiom, the term
   must be on the right side.
 
@@ -140,7 +140,7 @@ _known: dict[object, tuple[bool, bool]] = {}
 def _facts_of(term: Term) -> tuple[bool, bool]:
     """Return whether the term's operator is partial, and whether the operator is elementwise.
 
-    The answers are for the term's attributes and ranks.
+    Both answers hold for the attributes of the term and the ranks of its operands.
     """
     identity = term.op, term.attributes, tuple(a.rank for a in term.args)
     known = _known.get(identity)
@@ -151,7 +151,7 @@ def _facts_of(term: Term) -> tuple[bool, bool]:
 
 
 def _value(term: Term) -> tuple[Sum, tuple[object, ...]]:
-    """Apply the operator to unknown operands. Return the result's element at a symbolic position, and the position."""
+    """Apply the operator to unknown operands. Return one element of the result, and the symbolic position of this element."""
     notation = Normal()
     with index.interpreted(notation):
         operands = [notation.read(f"e{place}", a.shape) for place, a in enumerate(term.args)]

@@ -1,8 +1,8 @@
-"""Denominators in attributes: a term with the attribute `1 / a` or `n // a` does not exist where `a` is zero.
+"""Denominators in attributes: a term with the attribute `1 / a` or `n // a` is undefined where `a` is zero.
 
 The right side of a rule may divide by an attribute variable only if the variable cannot be zero. The variable cannot be zero in
-three cases: a condition of the rule excludes zero, the left side also divides by the variable, or the left side is undefined
-where the variable is zero.
+three cases: a condition of the rule excludes the value zero, the left side also divides by the variable, or the left side is
+undefined where the variable is zero.
 """
 
 from __future__ import annotations

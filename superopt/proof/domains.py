@@ -2,8 +2,8 @@
 
 Divisions, roots, powers and logarithms are undefined for some values. An equation between values is proved only where both
 values are defined. A rule also needs a right side that is defined wherever its left side is defined. The right side is defined
-where certain values meet demands: a value must be nonzero, non-negative or positive. Each demand must follow from the structure
-of the value, or from the demands of the left side.
+where certain values in it meet demands. A demand says that a value must be nonzero, non-negative or positive. Each demand must
+follow from the structure of the value, or from the demands of the left side.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class DomainDemand:
 def implied_signs(facts: Guard, value: Sum, notation: Normal) -> tuple[tuple[Sum, Sign], ...]:
     """Return pairs of an expression and the sign that the expression has wherever `value` is defined.
 
-    For example, if `value` is log(x), the result contains x with a positive sign.
+    For example, if `value` is log(x), the result contains x with the sign POSITIVE.
     """
     if not has_partial_function(value):
         return ()
@@ -94,7 +94,7 @@ def is_undefined(facts: Guard, left: Sum, right: Sum, notation: Normal, divisors
 def _divisor(extent: Extent, where: DomainDemand | None = None) -> DomainDemand:
     """Return the demand that an extent is not zero.
 
-    If `where` is a demand, the returned demand applies only where the demand `where` applies.
+    If `where` is not None, the returned demand applies only where the demand `where` applies.
     """
     value: Sum = (Summand(extent),)
     if where is None:
@@ -234,7 +234,7 @@ def _met(facts: Guard, demand: DomainDemand, signs: Signs) -> bool:
 def _demanded(facts: Guard, demand: DomainDemand, given: list[DomainDemand], notation: Normal) -> bool:
     """Return whether it is shown that `demand` holds if all demands in `given` hold.
 
-    A demand is a condition on a value. A demand holds where it does not apply.
+    A demand is a condition on a value. Where a demand does not apply, the demand counts as met.
     """
     alike = [g for g in given if g.kind == POSITIVE or (g.kind == demand.kind and g.exponent == demand.exponent)]
     stronger = [g for g in alike if set(g.chosen) <= set(demand.chosen)]

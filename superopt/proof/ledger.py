@@ -110,9 +110,9 @@ def prove_store(
     """Check every stored rule and yield a row for each rule.
 
     If `fresh` is True, each rule is proved anew. Otherwise the stored proof is checked without a search. If a stored proof is
-    outdated, the verdict is `Unknown`. If a stored proof contains an unused axiom instance, the verdict is also `Unknown`,
-    unless `record` is True. If `record` is True, the returned proof contains no unused axiom instances and lists the arithmetic
-    questions that a later check can skip.
+    outdated, the verdict is `Unknown`. If `record` is False, a stored proof with an unused axiom instance also has the verdict
+    `Unknown`. If `record` is True, the returned proof contains no unused axiom instances. The returned proof then also lists
+    the arithmetic questions that a later check can skip.
 
     Raises:
         StoreError: The store cannot be read.
@@ -212,8 +212,8 @@ class Sampled:
 def sample_store(*, instances: int, seed: int = 0, workers: int = 1, folder: Path | None = None) -> Iterator[Sampled]:
     """Compare the sides of every stored rule on random instances, and yield a result for each rule.
 
-    `instances` is the minimum number of instances for each rule, unless a counterexample is found earlier. Instances (choices
-    of sizes and attributes) are spread evenly over the rule's choices of ranks.
+    At least `instances` instances are tried for each rule, unless a counterexample is found earlier. Instances (choices of
+    sizes and attributes) are spread evenly over the rule's choices of ranks.
 
     Raises:
         StoreError: The store cannot be read.

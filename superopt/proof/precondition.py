@@ -1,7 +1,7 @@
 """Addition of missing conditions to a rule's `where` clause.
 
-Some right sides are well typed, or have the left side's shape, only under a condition. A condition is missing from the rule if
-the right side needs the condition, and the rule's assumptions do not imply the condition.
+Some right sides are well typed only under a condition, or have the left side's shape only under a condition. The condition is
+missing if the rule's assumptions do not imply the condition.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def add_preconditions(rule: Rule) -> Rule | None:
     """Add all missing conditions to the rule and return the new rule.
 
     Wherever the new rule applies, the right side is well typed and has the left side's shape. Return the rule itself if no
-    condition is missing. Return None if all conditions together are contradictory, if they exclude one of the rule's choices of
-    ranks, or if too many conditions are missing.
+    condition is missing. Return None in three cases: the conditions contradict each other, the conditions exclude one of the
+    rule's choices of ranks, or too many conditions are missing.
     """
     for _ in range(PROOF.max_added_conditions):
         try:

@@ -3,7 +3,7 @@
 For a proof from axioms, the ledger lists ground instances of the axioms. Each instance is checked again. For a proof from the
 definitions, the ledger lists the sizes to which the proof is limited. For both kinds of proof, the ledger also lists the
 arithmetic questions that Z3 could not decide when the proof was recorded. The check skips these questions to save time. A
-skipped question counts as undecided, so skipping it cannot make a false rule pass.
+skipped question counts as undecided, so no false rule passes because a question is skipped.
 
 Two rules are converses if each rule, read from right to left, is the other rule. A proof that the sides of a rule are equal
 also proves that the sides of the converse are equal. If two converses have the same proof, the proof is therefore checked only

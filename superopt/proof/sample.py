@@ -1,10 +1,10 @@
 """Exact sampling: comparison of both sides of an equation on random instances, without rounding error.
 
 An instance is a choice of sizes and attributes at which the left side is well typed. Each value is a real number together with
-residues in prime fields (`superopt.algebra.exact`). Two values are compared by their residues. A false polynomial identity
-passes with a probability of at most d / p, for an identity of degree d and the modulus p. Some values have no residue, such as
-the square root of a sum that is not a square, or the exponential of an exponential. These values are compared as real numbers,
-with the tolerance `PROOF.sample_tolerance_share`.
+residues in prime fields (`superopt.algebra.exact`). Two values are compared by their residues. A false polynomial identity of
+degree d passes with a probability of at most d / p, where p is the modulus. Some values have no residue, such as the square
+root of a sum that is not a square, or the exponential of an exponential. These values are compared as real numbers, with the
+tolerance `PROOF.sample_tolerance_share`.
 """
 
 from __future__ import annotations
@@ -58,9 +58,8 @@ def refutation_inputs(equation: Equation, instance: Instance, seed: int) -> dict
 def mismatch(equation: Equation, *, instances: int, seed: int) -> Counterexample | None:
     """Compare both sides on random instances. Return the first counterexample, or None if the sides always agree.
 
-    An instance is a choice of sizes and attributes. `instances` is the number of random instances. If an attribute variable
-    occurs in a denominator and the conditions allow this variable to be zero, each instance is also tried with the value zero
-    for the variable.
+    An instance is a choice of sizes and attributes. `instances` is the number of random instances. An attribute variable may
+    occur in a denominator and be allowed to be zero. Each instance is then also tried with the value zero for this variable.
 
     Raises:
         InstantiationError: The conditions exclude all small sizes.
@@ -163,8 +162,8 @@ def replay_counterexample(equation: Equation, counterexample: Counterexample) ->
 def _differ(left: Array, right: Array, identity: int) -> Array:
     """Return a boolean array that is True at each position at which the two values differ.
 
-    Values are compared by their residues in a prime field. Where a value has no residue, the values are compared as real
-    numbers. In this comparison, the values count as equal if the left value is not finite.
+    Values are compared by their residues in a prime field. If one of the two values has no residue, the values are compared as
+    real numbers. Two real numbers count as equal if the left number is not finite.
     """
     one, other = left[..., 1 + identity], right[..., 1 + identity]
     close = np.isclose(left[..., 0], right[..., 0], rtol=PROOF.sample_tolerance_share, atol=PROOF.sample_tolerance_share)
@@ -175,8 +174,8 @@ def _differ(left: Array, right: Array, identity: int) -> Array:
 def _shown(left: Array, right: Array, domain: Fields) -> tuple[str, str]:
     """Return the two values as texts.
 
-    The values are written as real numbers. If the two texts are equal, the residues of the values in a prime field are written
-    instead.
+    The texts are real numbers. If both real numbers have the same text, the texts are the residues of the values in a prime
+    field.
     """
     if f"{left[0]:.9g}" != f"{right[0]:.9g}":
         return f"{left[0]:.9g}", f"{right[0]:.9g}"

@@ -16,11 +16,11 @@ Sessions and devices:
 
 The numerical check:
 
-    `check`: runs original and candidate on the same inputs and compares all outputs (differential testing).
+    `check`: runs the original and the candidate on the same inputs, and compares all outputs (differential testing).
     `reference`: the float64 run of the original, with ONNX's reference evaluator and faster convolutions.
     `rounding`: decides for each element whether rounding explains the error of the element.
     `adversarial`: adversarial inputs: masks, infinities, NaN, extreme and constant values.
-    `sizes`: the keys of dynamic dimensions, and the sizes at which the check runs both models.
+    `sizes`: the sizes of dynamic dimensions at which the check runs both models.
     `input_source`: the sources of input values: the user's examples, or random numbers within bounds.
     `feasible`: sizes and inputs at which a model runs.
     `bounds`: bounds of integer inputs that select positions, such as the indices of Gather.

@@ -80,7 +80,8 @@ class InputValues:
 
 
 def image_inputs(model: ModelProto) -> frozenset[str]:
-    """Return the names of the inputs whose adversarial values have one magnitude for all pixels of an image.
+    """Return the names of the inputs whose adversarial values have equal magnitudes at all pixels of a plane (one channel of an
+    image).
 
     A convolution or pooling reads these inputs, directly or through other operators. Kernels for these operators compute whole
     tiles of pixels at once, so an extreme pixel can change neighbouring outputs. For this reason, `adversarial_values` gives
@@ -109,11 +110,11 @@ def adversarial_values(
 ) -> list[InputValues]:
     """Return sets of adversarial values for all inputs, the most significant first.
 
-    The model may compute with the elements of an integer input as plain numbers (see `number_inputs`). In the first sets, such
-    inputs have small, large and negative values, and values near the integer constants of the model. In the later sets, such
-    inputs have the values of masks. All other integer and boolean inputs are masks or indices. Each set has one of four
-    patterns of masks and indices: all elements are 0, one row is 0, all elements have the largest value, or all elements are
-    random.
+    The model may compute with the elements of an integer input as plain numbers (see `number_inputs`). In the first sets, these
+    integer inputs have small, large and negative values, and values near the integer constants of the model. In the later sets,
+    these integer inputs have the values of masks. All other integer and boolean inputs are treated as masks or indices. Each
+    set has one of four patterns of masks and indices: all elements are 0, one row is 0, all elements have the largest value, or
+    all elements are random.
 
     Args:
         ports: the inputs.
@@ -193,7 +194,8 @@ _SWITCHES: dict[str, Callable[[Array, int], Array]] = {
     "all on": np.full_like,
     "random": lambda value, last: value,  # noqa: ARG005
 }
-"""Changes to masks and indices, by name. `off` means the element 0, and `on` the largest element, such as the last index."""
+"""Changes to masks and indices, by name. `off` means the element 0, and `on` means the largest element, such as the last index.
+"""
 
 
 def _changes(floats: Sequence[str]) -> Iterator[tuple[str, dict[str, _Change]]]:

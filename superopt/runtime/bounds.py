@@ -26,10 +26,10 @@ _PICKS = {
 The two numbers of an operator are the index of the input with the tensor, and the index of the input with the positions.
 """
 _PICKS_PLACES = {"GatherND": (0, 1), "ScatterND": (0, 1)}
-"""Operators that select elements of a tensor by one position for each of the tensor's first axes.
+"""Operators that select elements of a tensor. A selection gives a position on each of the tensor's first axes.
 
-The two numbers of an operator are the index of the input with the tensor, and the index of the input with the positions. Along
-the last axis of the positions, there is one index for each of these axes of the tensor.
+The two numbers of an operator are the index of the input with the tensor, and the index of the input with the positions. The
+last axis of the second input contains one position for each of the tensor's first axes.
 """
 _COUNTS = {"TopK": (0, 1, -1), "ReverseSequence": (0, 1, 0)}
 """Operators that process a given number of elements along an axis of a tensor.
@@ -98,8 +98,8 @@ def index_bounds(model: ModelProto) -> dict[str, int]:
     """Return upper bounds for the integers in inputs of the model, by the name of the input.
 
     The mapping contains the inputs whose integers select elements along axes of known sizes. The bound is the smallest of these
-    sizes, so all positions below the bound exist. If the integers also have a lower limit, or a separate bound for each
-    position of their last axis, the bound is an `IndexRange`.
+    sizes, so all positions below the bound exist. If the integers also have a lower limit, or if each position of the last axis
+    has a separate bound, the bound is an `IndexRange`.
     """
     bounds: dict[str, int] = {}
     tables: Shapes = {t.name: tuple(t.dims) for t in model.graph.initializer}
@@ -159,8 +159,8 @@ def number_inputs(model: ModelProto) -> frozenset[str]:
 def integer_constants(model: ModelProto) -> tuple[int, ...]:
     """Return the distinct integers in the small integer tensors that the model stores, in ascending order.
 
-    Integers of 2**62 or more in magnitude are left out. Such large integers are ends of slices. Their sums with 1 or -1 may not
-    fit into int64.
+    Integers of 2**62 or more in magnitude are left out. These large integers are ends of slices. The sum of such an integer and
+    1 or -1 may not fit into int64.
     """
     stored = [tensor for graph in all_graphs(model) for tensor in graph.initializer]
     stored += [a.t for graph in all_graphs(model) for node in graph.node if node.op_type == "Constant" for a in node.attribute]
@@ -170,7 +170,7 @@ def integer_constants(model: ModelProto) -> tuple[int, ...]:
 
 
 def _bound(node: NodeProto, title: str, shape: Sequence[int | None], rows: _Origin) -> int | None:
-    """Return the bound on the positions that a node selects in a tensor. If the size of the axis is unknown, return None.
+    """Return the bound on the positions that a node selects in a tensor, or None if the sizes of the selected axes are unknown.
 
     `title` is the node's operator with its domain, and `shape` is the shape of the tensor. `rows` describes the model's input
     that contains the positions.

@@ -28,7 +28,7 @@ Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json
 TABLE = "CREATE TABLE IF NOT EXISTS measured (key TEXT PRIMARY KEY, description TEXT, value TEXT, stored REAL)"
 INSERT = "INSERT OR IGNORE INTO measured VALUES (?, ?, ?, ?)"
 _locked: dict[Path, float] = {}
-"""For each cache file, the monotonic time of the last attempt to open the file that failed because the file was locked."""
+"""For each cache file, the monotonic time at which the file was last found to be locked."""
 
 
 def default_path() -> Path:
@@ -126,11 +126,11 @@ class Part:
     settings: Sequence[Json]
 
     def get(self, key: Sequence[Json]) -> Json:
-        """Return the value stored for the key and the settings, or None, like `Cache.get`."""
+        """Return the value that is stored for the key and the settings, or None."""
         return self.cache.get([*key, *self.settings])
 
     def put(self, key: Sequence[Json], value: Json) -> None:
-        """Store the value, as `Cache.put` does, for the key together with the settings."""
+        """Store the value for the key and the settings, as `Cache.put` does."""
         self.cache.put([*key, *self.settings], value)
 
 
@@ -140,7 +140,7 @@ class CacheContent:
 
     Attributes:
         path: The file.
-        bytes: The size of the file with its journal.
+        bytes: The total size of the file and its journal in bytes.
         counts: The number of entries of each kind, the most frequent kind first.
         first: The time at which the oldest entry was stored, in seconds since 1970, or None if no entry has a time.
         last: The time at which the newest entry was stored, or None.

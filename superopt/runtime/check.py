@@ -106,7 +106,7 @@ def check_candidate(
     sizes: Mapping[str, int] | None = None,
     given: InputSource = DRAWN,
 ) -> Check:
-    """Check a candidate numerically: run original and candidate on the same inputs, and compare the outputs.
+    """Check a candidate numerically: run the original and the candidate on the same inputs, and compare the outputs.
 
     The models run at the dimension sizes `sizes` and at additional sizes. See `check_all`.
 
@@ -125,7 +125,7 @@ def check_all(
     settings: CheckSettings = DEFAULT_SETTINGS,
     given: InputSource = DRAWN,
 ) -> Check:
-    """Check a candidate numerically at several sizes: run original and candidate on the same inputs, and compare all outputs.
+    """Check a candidate numerically at several sizes: run both models on the same inputs, and compare all outputs.
 
     The models run at the sizes in `trials` and at additional sizes. All output elements are compared. `tolerance`,
     `adversarial` and `identical` are fields of `settings`.
@@ -139,10 +139,10 @@ def check_all(
     difference between the two elements, or the difference between the candidate's element and a float64 run of the original
     (see `OutputPair`). On all ordinary inputs together, the candidate's largest error must be at most `tolerance` times the
     original's largest error. In this comparison, the original's error counts as at least 4 units in the last place of the
-    output's largest magnitude. Where the original is far from the float64 run, the candidate must be far from the float64 run
-    too, because the original may round on purpose. If `identical` is True, differences caused by rounding are not allowed.
-    Instead, the outputs must have the same bits, except for signs of zeros and bits of NaN, both with and without ONNX
-    Runtime's graph optimizations.
+    output's largest magnitude. The original may round on purpose. So where the original is far from the float64 run, the
+    candidate must be far from the float64 run too. If `identical` is True, differences caused by rounding are not allowed.
+    Instead, the outputs must have the same bits, except for signs of zeros and bits of NaN. This condition must hold both with
+    and without ONNX Runtime's graph optimizations.
 
     If a candidate's error seems too large, further runs measure how far rounding can change the original's outputs. The further
     runs are float64 runs in which every value is rounded at random. If no float64 run is possible, the further runs are runs of
@@ -353,10 +353,10 @@ class _Bench:
     def run_sizes(self, start: Mapping[str, int], *, adversarial: bool) -> None:
         """Run the original on random inputs at the sizes from `sizes_to_check`.
 
-        `start` gives sizes at which the original runs. If a choice of sizes leaves out a dimension, its size is taken from the
-        run with the fewest input elements so far, or from `start` before the first run. The original is run at large sizes
-        last, and only if the times at smaller sizes predict a short run. Sizes at which a run would need too much memory are
-        left out.
+        `start` gives sizes at which the original runs. If a choice of sizes leaves out a dimension, the size of this dimension
+        is the size in the run with the fewest input elements so far. Before the first run, the size in `start` is used. The
+        original is run at large sizes last, and only if the times at smaller sizes predict a short run. Sizes at which a run
+        would need too much memory are left out.
         """
         names = dynamic_dimension_keys(self._hollow)
         start = {name: _known(start, name) for name in names}
@@ -545,8 +545,8 @@ class _Bench:
         """Return whether intermediate values exceed the range of their type.
 
         The result is computed from the magnitudes in the float64 run. If there is no float64 run, or if the model computes in
-        float64, the original is run in ONNX Runtime instead. The result is then True if the inputs are adversarial, and some
-        value of the graph is infinite or NaN on these inputs but not on random inputs.
+        float64, the original is run in ONNX Runtime instead. In this case, the result is True if the inputs are adversarial,
+        and some value of the graph is infinite or NaN on these inputs but not on random inputs.
         """
         kinds = {np.asarray(value).dtype for value in (*run.feeds.values(), *run.values)}
         if run.exact is not None:
@@ -695,7 +695,7 @@ def _require_plain_runs(candidate: Loadable, device: Device, possible: Sequence[
 
     `possible` lists inputs without elements on which the original runs without graph optimizations. A Reshape of an empty
     tensor to `[0, -1]` fails. ONNX Runtime's optimizations can remove or add this Reshape. For this reason, some models run on
-    an empty tensor only with optimizations, and other models only without optimizations.
+    an empty tensor only with optimizations, and other models run only without optimizations.
 
     Raises:
         CheckFailedError: the candidate does not run.
@@ -715,9 +715,8 @@ def _looked_closer(
 ) -> tuple[list[tuple[str, OutputErrors]], set[str]]:
     """Measure rounding noise for the runs in which the candidate's error seems too large, and judge these runs again.
 
-    Runs with small inputs come first. If no time is left to measure the noise of an ordinary run, the relative noise of this
-    run is assumed to be the largest relative noise of the previous runs. Relative noise is the noise divided by the magnitude
-    of the output.
+    Runs with small inputs come first. Relative noise is the noise divided by the magnitude of the output. If no time is left to
+    measure the noise of an ordinary run, the largest relative noise of the previous runs is used.
 
     Returns:
         The errors, each with the name of the output, and the names of the adversarial runs for which there was no time.
@@ -760,8 +759,8 @@ def _together(
 
     The third item of the result contains the name and the two errors of each output.
 
-    Floating-point outputs are judged separately from outputs of other types, because the error of an output that is not
-    floating-point is the share of wrong elements.
+    Floating-point outputs are judged separately from outputs of other types, because the error of an output of another type is
+    the share of wrong elements.
 
     Raises:
         CheckFailedError: the candidate's error is too large.

@@ -26,7 +26,7 @@ from superopt.runtime.session import Device, Session
 from superopt.runtime.timed import ColdTimedModel, Timed
 
 _CONFIDENCE = 1.96
-"""The number of standard deviations on either side of the mean that cover 95 % of a normal distribution."""
+"""The distance from the mean, in standard deviations, within which 95 % of a normal distribution lies."""
 _DEVIATION = 1.4826
 """The standard deviation of a normal distribution, divided by its median absolute deviation."""
 
@@ -35,7 +35,7 @@ _DEVIATION = 1.4826
 class Comparison:
     """The result of a comparison: how much faster a candidate is than the original, measured end to end in one process.
 
-    Times are CPU times if one thread does all the work, and otherwise wall-clock times (see `Bound.seconds`).
+    Times are CPU times if one thread does all the work. In all other cases, times are wall-clock times (see `Bound.seconds`).
 
     Attributes:
         original: the median time of a run of the original, in seconds.
@@ -45,7 +45,8 @@ class Comparison:
         low: the lower end of the 95 % confidence interval of the median ratio.
         high: the upper end of the 95 % confidence interval of the median ratio.
         control: the median, over rounds, of the ratio between the times of the original's two sessions.
-        noise: the largest distance between 1 and the control at 95 % confidence. Outlying rounds hardly affect the noise.
+        noise: the distance between 1 and the control, plus the control's margin of error at 95 % confidence. Outlying rounds
+            hardly affect the noise.
         rounds: the number of rounds. A round times each model once.
     """
 
@@ -77,7 +78,8 @@ class StoppingRule:
         clear: a function that returns whether the result of a comparison is certain enough to stop.
         obvious: a stricter function than `clear`. After fewer than 3 rounds, neither function decides, and the comparison
             continues.
-        loads: if loading is fast, the largest number of times that models are loaded.
+        loads: the number of times that models may be loaded if loading is fast. A number below the comparison's own limit has
+            no effect.
     """
 
     rounds: int
@@ -117,7 +119,8 @@ DECIDED = StoppingRule(COMPARISON.min_verdict_rounds, _is_decided, _is_obvious)
 Sizes: TypeAlias = "Mapping[str, int] | None"
 """Sizes of dynamic dimensions, by name."""
 Opened: TypeAlias = Callable[[int], AbstractContextManager[Sequence[Sequence[Timed]]]]
-"""A function that takes the number of earlier loads and returns a context in which the models are loaded.
+"""A function that takes the number of times that the models were loaded before, and returns a context in which the models are
+loaded.
 
 For each choice of sizes, the context provides a list of the loaded models, with inputs of these sizes. The list contains the
 original, the candidates and a second copy of the original, in this order.
@@ -285,7 +288,8 @@ def _message(model: Loadable) -> Loadable:
 
 
 def loading(count: int, load: int) -> list[int]:
-    """Return the order in which `count` models are loaded, as indices of the models. `load` is the number of earlier loads.
+    """Return the order in which `count` models are loaded, as indices of the models. `load` is the number of times that the
+    models were loaded before.
 
     Successive loads form groups of `count` loads. Within a group, each model has each place in the order exactly once. Every
     second group uses the reversed orders.
@@ -310,7 +314,7 @@ def compare_in_turns(
 
     A round times the original, each candidate and the original's second copy once. Each round starts with a different model. A
     model's turn starts with one run that is not timed, which brings the model into the caches. Several timed runs follow, and
-    the fastest counts. If a run is long, the turn consists of a single timed run.
+    the time of the fastest run is used. If a run is long, the turn consists of a single timed run.
 
     A series of rounds follows each load. A series ends early when its results satisfy the stopping rule `until` for every
     candidate. Loading ends when two series have satisfied the rule. Loading also ends after three or more loads if the results

@@ -52,9 +52,9 @@ class Device:
         portable: whether to switch off the highest optimization level. This level uses memory layouts for the processor of the
             current machine.
         nhwc: whether CUDA's image operators use the channels-last layout. Requires the provider `cuda`.
-        conv_search: how cuDNN chooses the algorithm of a convolution: by timing all algorithms (`EXHAUSTIVE`, ONNX Runtime's
-            default), by `HEURISTIC`, or always the `DEFAULT` algorithm. An empty text means ONNX Runtime's default. Requires
-            the provider `cuda`.
+        conv_search: the way in which cuDNN chooses the algorithm of a convolution. `EXHAUSTIVE` times all algorithms,
+            `HEURISTIC` uses a heuristic, and `DEFAULT` always uses the default algorithm. An empty text means ONNX Runtime's
+            default, which is `EXHAUSTIVE`. Requires the provider `cuda`.
         libraries: the paths of libraries of generated kernels that sessions register.
     """
 
@@ -87,7 +87,7 @@ class Device:
         """The same device with one thread.
 
         Models that may fail are run on this device, because ONNX Runtime may end the process if a node fails in one of several
-        threads (silero_vad_half of `scripts/wild`, ONNX Runtime 1.31.1).
+        threads. The model silero_vad_half of `scripts/wild` is an example (ONNX Runtime 1.31.1).
         """
         return replace(self, threads=1)
 
@@ -139,7 +139,7 @@ def providers(device: Device, *, exact: bool = False, shown: bool = False) -> li
     """Return the execution providers of a session on the device, in the form that `onnxruntime.InferenceSession` takes.
 
     `exact` and `shown` are as in `first_provider`. If `exact` is True, CUDA graphs are off. A CUDA graph requires inputs and
-    outputs at fixed addresses. If values are to be compared, each run uses new addresses.
+    outputs at fixed addresses. A session whose values are compared uses new addresses in each run.
     """
     cuda = {"use_tf32": "0" if exact else "1", "enable_cuda_graph": "1" if device.cuda_graph and not exact else "0"}
     if device.nhwc:

@@ -113,7 +113,7 @@ def _attempts(
 def _bounds(ports: Sequence[Port], high: Mapping[str, int]) -> Iterator[Mapping[str, int]]:
     """Yield bounds for random inputs to try, starting with the bounds in `high`.
 
-    Next come small bounds for the integer inputs without a bound in `high`, followed by small bounds for all integer inputs.
+    Small bounds for the integer inputs without a bound in `high` come next, followed by small bounds for all integer inputs.
     The last bounds set float inputs of rank 0 or 1, which may be scales, to the value 1.
     """
     integers = [port.name for port in ports if port.dtype.kind in "iu"]

@@ -24,8 +24,8 @@ class InputSource:
     Attributes:
         bounds: The bounds of integer inputs, in the form that `random_inputs` takes.
         examples: The examples. An example is used if its arrays have the current sizes of the dynamic dimensions.
-        fixed: The values of inputs that never change.
-        fixed_sizes: The sizes of dynamic dimensions that never change, by the keys of `dynamic_dimension_keys`.
+        fixed: The values of the inputs that the user fixed.
+        fixed_sizes: The sizes of the dynamic dimensions that the user fixed, by the keys of `dynamic_dimension_keys`.
         normalized: A mapping from the names of inputs to the normalizations that the model applies to these inputs.
     """
 

@@ -1,4 +1,4 @@
-"""The timing of a single node of an optimized graph, and the signature of a node: all properties on which the time depends."""
+"""The timing of a single node of an optimized graph. A node's signature contains all properties on which the time depends."""
 
 from __future__ import annotations
 
@@ -207,9 +207,10 @@ class Kernel:
 def least_seconds(bound: Sequence[Bound], budget: float = COST.node_timing_seconds) -> float:
     """Time short batches of runs, and return the mean time of a run in the fastest batch, in seconds.
 
-    There are at least three batches, and batches run for `budget` seconds. If `bound` contains several sessions, a batch is one
-    run of each session. If the first run takes longer than `budget`, there are no batches. Instead, each session runs once
-    more, and the result is the shorter of two times: the mean time of these runs, and the time of the first run.
+    At least three batches are timed, and timing continues until `budget` seconds have passed. If `bound` contains several
+    sessions, a batch is one run of each session. If the first run takes longer than `budget`, there are no batches. Instead,
+    each session runs once more, and the result is the shorter of two times: the mean time of these runs, and the time of the
+    first run.
     """
     with bound[0].alone():
         for b in bound[1:]:

@@ -59,7 +59,7 @@ class SizeComparisons:
 
     @property
     def promising(self) -> bool:
-        """Whether the median gain at some sizes suffices for acceptance, although the property `faster` is False."""
+        """Whether the property `faster` is False, but the median gain at some sizes suffices for acceptance."""
         return not self.faster and any(c.ratio >= 1 + COMPARISON.min_gain_margin_share for _, c in self.at)
 
     @property

@@ -68,10 +68,11 @@ _PICKS = frozenset({"Gather", "GatherElements", "GatherND"})
 The selected elements, not the whole tensor, are converted to float64 and rounded.
 """
 _SUMS_OF_ONE = frozenset({"Celu", "Elu", "GRU", "LSTM", "Selu", "Sigmoid"})
-"""Operators whose kernels in ONNX Runtime add a number to 1 or to 1/2. Small results have the absolute error of the sum.
+"""Operators whose kernels in ONNX Runtime add a number to 1 or to 1/2. So the absolute error of a small result is as large as
+the error of the sum.
 
-The largest error of Sigmoid for negative operands was 1.14 * 2**-23 in ONNX Runtime 1.31.1, at results of any size. The gates
-of GRU and LSTM are such functions: for results below 1e-4, the largest error was 0.93 * 2**-23.
+The largest error of Sigmoid for negative operands was 1.14 * 2**-23 in ONNX Runtime 1.31.1, for small and large results alike.
+The gates of GRU and LSTM also have this error: for results below 1e-4, the largest error was 0.93 * 2**-23.
 """
 _EXACT = frozenset({"Pow", "Resize", "Upsample"})
 """Operators whose operands after the first are exponents or sizes, which random rounding must not change."""
@@ -159,7 +160,7 @@ class Reference:
             evaluator.rounded = None
 
     def run(self, feeds: Mapping[str, Array], *, partial: bool = False) -> list[object]:
-        """Evaluate the model, and return the outputs, with floats as float64 and sequences as lists.
+        """Evaluate the model, and return the outputs. Floats are returned as float64, and sequences as lists.
 
         If `partial` is True, `peak` (the largest magnitude of a value) also covers partial sums of products.
 
@@ -411,7 +412,9 @@ def _widen_tensor(tensor: TensorProto, folder: Path) -> None:
 
 
 def _halves(count: int, mode: str) -> tuple[int, int]:
-    """Return how many of the pixels lie before and after an axis. If the count is odd, more lie after with SAME_UPPER."""
+    """Divide `count` pads of an axis, and return the number before and the number after the axis. If `count` is odd, the number
+    after the axis is larger in the mode SAME_UPPER, and the number before the axis is larger in any other mode.
+    """
     smaller, larger = count // 2, count - count // 2
     return (smaller, larger) if mode == "SAME_UPPER" else (larger, smaller)
 
@@ -466,7 +469,7 @@ class Window:
     def taps(self, padded: Array, places: Sequence[int] = ()) -> Iterator[tuple[tuple[int, ...], Array]]:
         """Yield the index of each kernel element, with the pixels that this element meets at all positions of the kernel.
 
-        If `places` is given, the kernel has these numbers of positions along the axes.
+        `places` contains the number of positions along each axis. By default, all positions are used.
         """
         for tap in itertools.product(*map(range, self.kernel)):
             cuts = tuple(
@@ -637,7 +640,8 @@ class AveragePool(OpRun):
 class GlobalMaxPool(OpRun):
     """The maximum over all pixels (ONNX GlobalMaxPool).
 
-    The implementation in ONNX's reference evaluator reduces the wrong axes unless images have two spatial axes.
+    The implementation in ONNX's reference evaluator is right only for images with two spatial axes. For other images, the
+    implementation reduces the wrong axes.
     """
 
     op_domain = ""
@@ -685,7 +689,7 @@ class Hardmax(Softmax):
 
 
 class _PlainRecurrence(OpRun):
-    """A recurrent operator with its default functions. All sequences have the length of the input.
+    """A recurrent operator with its default activation functions. All sequences have the length of the input.
 
     The implementations in ONNX's reference evaluator ignore the input `sequence_lens` and some attributes.
     """
@@ -766,7 +770,7 @@ def _runtime_kernels(model: ModelProto) -> Iterator[type[OpRun]]:
 
 
 class _RunByRuntime:
-    """A part of an operator that runs the operator's node in ONNX Runtime, in float32."""
+    """A base class of operators whose nodes are run in ONNX Runtime, in float32."""
 
     onnx_node: NodeProto
     opsets: Sequence[OperatorSetIdProto] = ()

@@ -24,7 +24,7 @@ RUNNING = ("model", "protobuf", "runtime")
 def cached_result(
     cache: Path, about: Sequence[Json], models: Sequence[Loadable], find: Callable[[], Json]
 ) -> tuple[Json, float]:
-    """Return the result of `find` and the seconds of `active_time` that `find` took, from the cache if possible.
+    """Return the result and the active time of `find` in seconds (see `active_time`), from the cache if possible.
 
     A cached result is valid for the same code, the same `about` and the same models.
 

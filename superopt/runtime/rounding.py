@@ -3,8 +3,8 @@
 The candidate must also be finite wherever the original is finite. The error of an element may be a few times the noise of the
 element. Noise is the error that rounding causes in the original. The noise is estimated from the original's error against
 float64, and from the changes in the original's output when inputs change in their last bits. A single sample of noise may be
-small by chance. So the estimate for an element also uses elements with little noise in the same row, column or plane. The
-magnitudes of other rows are not used.
+small by chance. So the estimate for an element also uses elements with little noise in the same row, column or plane. Large
+noise in other rows does not increase the estimate.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from superopt.policy import CHECK
 from superopt.runtime.session import Array, is_floating
 
 ELSEWHERE = "NaN or infinities are not at the same positions as in the original"
-"""The fault of a candidate that is finite, or has another non-finite value, where the original is not finite."""
+"""The message if an element of the original is infinite or NaN, and the candidate's element has a different value."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,9 @@ class OutputErrors:
         original: the original's error.
         candidate: the candidate's error.
         least: the smallest error that is assumed for the original. When the two errors are compared, the original's error
-            counts as at least this number. For a floating-point output, the number is the larger of two errors: the largest
-            change of the output when inputs change in their last bits, and an error of a few units in the last place.
+            counts as at least this number. For a floating-point output, the number is the larger of two errors. The first error
+            is the largest change of the output when inputs change in their last bits. The second error is a few units in the
+            last place.
         direct: whether the candidate is compared with the original, because there is no float64 run.
         floating: whether the output is floating-point.
         off: the number of elements with a large error in the original. The error is measured relative to the mean magnitude of
@@ -227,7 +228,7 @@ class OutputPair:
         return ELSEWHERE if self.ordinary and (differs & ~unsettled).any() else ""
 
     def _unsettled(self) -> Array:
-        """Return a boolean array that marks elements that are not finite in the original and that rounding can change."""
+        """Return a boolean array that marks the elements of the original that are not finite and that rounding can change."""
         changed = np.zeros(self.original.shape, bool)
         for other in self.nudged:
             changed |= ~_same(self.original, other)

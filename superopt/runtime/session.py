@@ -69,8 +69,8 @@ class Port:
     Attributes:
         name: the name of the input.
         dtype: the numpy type of the elements, or the object type if the input is not a tensor of numbers.
-        shape: for each axis, an integer or the name of a dynamic dimension. An unnamed dimension is named by the input and the
-            axis, such as `x.0`.
+        shape: for each axis, an integer or the name of a dynamic dimension. The name of an unnamed dimension consists of the
+            input and the axis, such as `x.0`.
         kind: ONNX Runtime's name for the type, such as `tensor(string)`, if `dtype` is the object type. Otherwise, `kind` is an
             empty text.
     """

@@ -45,7 +45,7 @@ _ATTRIBUTES = ("starts", "ends", "strides", "kernel_shape", "split", "pads", "bl
 
 
 def dynamic_dimension_keys(model: ModelProto) -> list[str]:
-    """Return the keys of the dynamic dimensions of a model's inputs, without repetitions."""
+    """Return the keys (names, or texts such as `x[0]`) of the dynamic dimensions of a model's inputs, without repetitions."""
     weights = {tensor.name for tensor in model.graph.initializer}
     found: dict[str, None] = {}
     for port in model.graph.input:
@@ -106,7 +106,7 @@ def _unequal(names: Sequence[str]) -> Iterator[dict[str, int]]:
 
 
 def _empty(names: Sequence[str]) -> Iterator[dict[str, int]]:
-    """Yield sizes in which one or two dimensions are 0, and the other dimensions have their usual sizes or unequal sizes.
+    """Yield choices of sizes in which one or two dimensions are 0. The other dimensions are left out, or have unequal sizes.
 
     The size 0 must be tested, because proofs of rules hold only for sizes of at least 1.
     """

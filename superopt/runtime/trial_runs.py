@@ -61,9 +61,9 @@ class TrialSession:
 class TrialRuns:
     """Runs of a model in a child process, on inputs on which ONNX Runtime may crash, such as inputs without elements.
 
-    The model is not run if a run in a child process is not possible: for a GPU, for a large model, for inputs that cannot be
-    sent, or if no child process can be started. Between the runs, no other model may be loaded in the same child process. If
-    `optimized` is False, ONNX Runtime runs the graph without its own graph optimizations.
+    A run in a child process is not possible for a GPU, for a large model, for inputs that cannot be sent, or if no child
+    process can be started. In these cases, the model is not run. Between the runs, no other model may be loaded in the same
+    child process. If `optimized` is False, ONNX Runtime runs the graph without its own graph optimizations.
     """
 
     def __init__(self, model: Loadable, device: Device, *, optimized: bool = True) -> None:
@@ -98,9 +98,9 @@ class TrialRuns:
     def is_repeatable(self, feeds: Mapping[str, Array]) -> bool:
         """Return False if the outputs on `feeds` depend on uninitialized memory.
 
-        ONNX Runtime 1.32.0 joins tensors of different extents if one of them has no elements, and leaves a part of the result
-        unwritten. The model must have run on `feeds` in `require_runs`. If the model cannot be run in a child process, the
-        result is True.
+        ONNX Runtime 1.32.0 concatenates tensors of different extents if one tensor has no elements, and leaves a part of the
+        result unwritten. The model must have run on `feeds` in `require_runs`. If the model cannot be run in a child process,
+        the result is True.
         """
         try:
             return not self._possible or self._session is None or self._session.is_repeatable(feeds)

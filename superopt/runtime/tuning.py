@@ -44,7 +44,7 @@ LEAVES: Mapping[str, tuple[str, ...]] = {
 }
 """Operators that ONNX Runtime's optimizers introduce, each with the names of the optimizers that introduce the operator."""
 LAST_LEVEL = {"NchwcTransformer", "ConvAddActivationFusion"}
-"""The optimizers of the highest optimization level. They do not run in a session with the level `EXTENDED`."""
+"""The optimizers of the highest optimization level. These optimizers do not run in a session with the level `EXTENDED`."""
 _LAYOUT = "NchwcTransformer"
 
 

@@ -13,7 +13,7 @@ The search of a whole model:
     `canonical`: a canonical form for segments that differ only in names, so that repeated layers are searched once.
     `record`: search results as JSON for the cache.
     `replay`: decides whether recorded steps are permitted for different weights.
-    `selection`: chooses the gains to use within the limit on weight bytes, and applies them to the model.
+    `selection`: chooses the gains to use within the limit on weight bytes, and applies these gains to the model.
     `judging`: accepts or rejects a candidate model after a comparison (or a forecast) and a numerical check.
     `search_log`: counts of tried and measured states, and the times of improvements, for progress and the report.
     `unimproved_cache`: models that a complete search left unchanged (`superopt.runtime.result_cache` caches other results).
@@ -23,7 +23,7 @@ The search of one segment, by single steps:
     `backtracking`: best-first search under the measured cost (as in TASO).
     `lookahead`: chains of steps that lower the estimated cost only at the end.
     `apply`: one rewriting step: finds all matches in a state, and replaces terms.
-    `ruleset`: an index of the rules, to find quickly which rules may match at a term.
+    `ruleset`: an index that quickly gives the rules that may match at a term.
     `gate`: decides which matches a floating-point mode allows (fast-math flags, NaN and infinities, cancelling sums).
     `absorption`: finds which NaN and infinite inputs reach the result of only one side of a rule.
     `roofline`: estimates the time of a state from the speeds of a device (`Machine`), without measuring.
@@ -41,7 +41,7 @@ The search of one island, by rewrites of the whole island:
     `rearrangement`: finds a single operator for a subterm that only moves, repeats or pools the elements of one tensor.
     `recombination`: finds a single operator, such as a rotary embedding, for a subterm that combines elements of one tensor at
         several positions with elements of other tensors.
-    `recognition`: finds a single operator that computes the same function as a subterm, whatever the subterm's form.
+    `recognition`: finds a single operator that computes the function of a subterm. The subterm can have any form.
     `algorithm`: chooses a faster algorithm for an operator, such as Winograd's algorithm for a convolution.
 
 Unrolled recurrences:

@@ -1,11 +1,11 @@
 """Find the NaN and infinite inputs that reach or change the result of only one side of a rule.
 
-Both sides are evaluated in IEEE arithmetic, by the definitions of their operators, at random small sizes. The values are
-random. Then some elements of one variable are replaced by NaN or an infinity. The file of an operator may contain a term
+Both sides are evaluated in IEEE arithmetic, by the definitions of their operators, at random small sizes. The inputs are random
+numbers, in which some elements of one variable are replaced by NaN or an infinity. The file of an operator may contain a term
 `KERNEL`, which states how kernels compute the operator. This term is then evaluated instead of the operator's definition.
 
-For example, `where(c, x * y, 0)` is 0 wherever `c` is false, even if `y` is NaN there. The term `where(c, x, 0) * y` equals the
-first term over the real numbers, but is NaN wherever `y` is NaN.
+For example, `where(c, x * y, 0)` is 0 wherever `c` is false, even if `y` is NaN there. Over the real numbers,
+`where(c, x, 0) * y` equals this term. However, `where(c, x, 0) * y` is NaN wherever `y` is NaN.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ SPECIAL = (0.0, -0.0, 1.0, -1.0, 2.0, -2.0)
 def absorption(rule: Rule) -> Absorption:
     """Return which NaN and infinite inputs reach the result of only one side of the rule.
 
-    A comparison operator may turn NaN and infinite elements into finite numbers. If finite elements of the two sides then
-    differ, the returned value says that NaN or infinities reach the right side.
+    A comparison operator may turn NaN and infinite elements into finite numbers. If the finite elements of the two sides differ
+    for this reason, the returned value says that NaN or infinities reach the right side.
 
-    Both sides are evaluated on random values, some of which are NaN or infinite. The values depend on the rule alone, so that
-    the result is always the same. If no random instance of the rule is found, the returned value says that the sides may differ
-    for every variable.
+    Both sides are evaluated on random values, some of which are NaN or infinite. The values depend only on the rule, so every
+    call for a rule returns an equal result. If no random instance of the rule is found, the returned value says that the sides
+    may differ for every variable.
     """
     rng = np.random.default_rng(zlib.crc32(str(rule).encode()))
     equations = rule.equations
@@ -104,7 +104,7 @@ def _at(equation: Equation, instance: Instance, rng: np.random.Generator) -> Abs
 def _as_kernels(roots: tuple[Term, ...]) -> tuple[Term, ...]:
     """Replace every operator that has a `KERNEL` term by this term, and return the new terms.
 
-    A `KERNEL` term states how kernels compute an operator. An operator has a `KERNEL` term if its kernels and its definition
+    A `KERNEL` term states how kernels compute an operator. A `KERNEL` term exists only if the operator's kernels and definition
     give NaN or infinities for different inputs.
     """
     done: dict[Term, Term] = {}

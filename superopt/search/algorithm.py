@@ -1,13 +1,13 @@
 """Choose faster algorithms for the operators of an island.
 
-A different algorithm for one operator does not change the terms around the operator. The algorithm of each operator is
-therefore chosen separately, and combinations are not searched. Operators are first measured in isolation, with variables as
-operands. Equal operators on operands of equal shapes are measured once. The operators with the largest estimated gain are
-measured first. For each operator, only the algorithm with the lowest estimated time is measured.
+A different algorithm for one operator does not change the terms around the operator. The search therefore chooses the algorithm
+of each operator separately, and does not try combinations of algorithms. Operators are first measured in isolation, with
+variables as operands. Equal operators on operands of equal shapes are measured once. The operators with the largest estimated
+gain are measured first. For each operator, only the algorithm with the lowest estimated time is measured.
 
 All algorithms that are faster in these measurements are then applied together, within the limit on the size of the weights. If
-the whole island does not become faster, the algorithms are tried one by one. Each algorithm is first tried for all operators
-for which it was chosen. If the island is still not faster, the algorithm is tried for one operator at a time.
+the whole island does not become faster, the algorithms are tried one by one. An algorithm is first tried for all operators for
+which the algorithm was chosen. If the island does not become faster, the algorithm is tried for one operator at a time.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class AlgorithmSite:
 
     @property
     def kind(self) -> Hashable:
-        """A key of the rule and of the two states that are timed. Sites with equal keys are timed once."""
+        """The name of the rule, and the two states that are timed. Sites of equal kind are timed once."""
         return self.rule, self.alone
 
     @property
@@ -99,7 +99,8 @@ class _Taking:
     def together(self, kinds: Sequence[Sequence[AlgorithmSite]]) -> None:
         """Apply alternative algorithms at many sites (operators) together, if the whole state becomes faster.
 
-        The sites with the largest gain per added weight element are chosen until the limit on weights is reached.
+        Sites are chosen in the order of their gain per added weight element. A site that exceeds the limit on weights is
+        skipped.
         """
         places = [place for kind in kinds for place in kind]
         room, chosen = self.most - weight_elements(self.state), list[AlgorithmSite]()
@@ -112,7 +113,7 @@ class _Taking:
     def one_by_one(self, kinds: Sequence[Sequence[AlgorithmSite]], deadline: float) -> None:
         """Apply each kind of algorithm at all of its sites (operators) if the whole state becomes faster.
 
-        A kind that does not make the state faster, or that exceeds the limit on weights, is tried at its sites one by one.
+        If a kind does not make the state faster, or exceeds the limit on weights, the kind is tried at its sites one by one.
         """
         waiting = [*kinds]
         while waiting and not expired(deadline):
@@ -141,7 +142,7 @@ class _Taking:
         return True
 
     def found(self) -> SearchResult:
-        """Return the search result. It contains the applied algorithms if their total gain is large enough."""
+        """Return the search result, with the applied algorithms if their total gain is large enough."""
         expanded = self.start.expanded + self.tried
         if self.cost >= self.start.after * (1 - SEARCH.min_gain_share):
             return replace(self.start, expanded=expanded)

@@ -83,8 +83,8 @@ def first_rewrite(state: State, rules: RuleSet) -> tuple[str, dict[Term, Term]] 
 def siblings(live: Sequence[Term]) -> list[list[Term]]:
     """Group the terms by their distance from the inputs, and return the groups.
 
-    The distance counts only operators that do arithmetic. If two terms of a group both do arithmetic, neither term depends on
-    the other, even indirectly.
+    The distance counts only operators that do arithmetic. Two terms of a group that both do arithmetic never depend on each
+    other, not even indirectly.
     """
     levels: dict[Term, int] = {}
     found: dict[int, list[Term]] = {}
@@ -115,8 +115,8 @@ def successors(state: State, rules: RuleSet, focus: frozenset[Term] | None = Non
 def replace_match(state: State, match: Match, live: Sequence[Term]) -> State | None:
     """Apply a match of a rule, and return the new state. The roots of the match are the terms that the rule replaces.
 
-    Returns None if shapes do not fit. Also returns None if one root is computed from another root, because the result would
-    then contain a cycle. The state is a tuple of output terms. `live` lists the terms that are computed at run time, as
+    Returns None if shapes do not fit. Also returns None if one root is computed from a second root, because the new state would
+    contain a cycle. The state is a tuple of output terms. `live` lists the terms that are computed at run time, as
     `run_time_terms` returns them.
     """
     if len(match.roots) > 1:
@@ -136,8 +136,8 @@ def replace_match(state: State, match: Match, live: Sequence[Term]) -> State | N
 def neighbourhood(state: State, before: State) -> frozenset[Term]:
     """Return the terms at which a further step can use the new terms of `state`.
 
-    A new term is a term that `before` does not contain. The result contains each new term that has no new operand. The result
-    also contains every term that uses one of these new terms, directly or through one further term.
+    A new term is a term that `before` does not contain. A lowest new term is a new term without new operands. The result
+    contains the lowest new terms, and every term that uses a lowest new term directly or through one further term.
     """
     old = set(subterms(*before))
     live = run_time_terms(state)

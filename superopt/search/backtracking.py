@@ -1,15 +1,15 @@
 """Best-first backtracking search, by measured cost, for a cheaper equivalent of a segment (a part of the model).
 
-A state is the segment's tuple of output terms. The search takes one state after the other from the queue, and measures each
-state. Each successor of the state enters the queue with a predicted cost: the measured cost of the state, plus the difference
-between the roofline estimates of the two states. States within a factor `alpha` of the best state stay in the queue, so that
-the search can continue from a state that is slower than the best state. After a step that raises the estimate, only matches
-near the new terms are tried.
+A state is the segment's tuple of output terms. The search takes states from the queue one by one, and measures each state. Each
+successor of the state enters the queue with a predicted cost: the measured cost of the state, plus the difference between the
+roofline estimates of the two states. States within a factor `alpha` of the best state stay in the queue, so that the search can
+continue from a state that is slower than the best state. After a step that raises the estimate, only matches near the new terms
+are tried.
 
 If single steps have not improved the best state for a while, the search explores chains of several steps (see `lookahead`).
 Only estimated costs are used inside a chain, and the last state of a chain joins the queue. Successors of the latest
-improvement come before older states in the queue. Independent rewrites commute, so trying them in every order would only reach
-the same states again.
+improvement come before older states in the queue. This order saves work, because independent rewrites commute: different orders
+of independent rewrites lead to equal states.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ def search(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limit
     """Apply the rules step by step, and return the cheapest state found.
 
     If no state is cheaper than `start`, return `start`. The function `measure` returns the cost of a state. `estimate` and
-    `limits` determine which states are measured. If `estimate` and `measure` return equal costs in two searches, the results
-    are equal, unless the deadline stops a search.
+    `limits` determine which states are measured. Two searches give equal results if `estimate` and `measure` return equal costs
+    in both searches, and the deadline stops neither search.
     """
     return _Search(start, rules, estimate, measure, limits or SearchLimits()).run()
 

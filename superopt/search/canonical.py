@@ -30,10 +30,10 @@ class Canonical:
 
 
 def canonical(outputs: State) -> Canonical:
-    """Return the state with its variables renamed to `x0`, `x1`, ... and weights to `w0`, `w1`, ...
+    """Rename the variables of the state to `x0`, `x1`, ... and the weights of the state to `w0`, `w1`, ...
 
-    States that differ only in names have equal outputs after renaming, with one exception. If two operands of a sum or product
-    differ only in names, either operand may get the lower number.
+    States that differ only in names have equal outputs after renaming, with one exception: if two operands of a sum or product
+    differ only in names, the numbers in these operands may depend on the order of the operands.
     """
     colours = _colours(outputs)
     order: dict[Term, None] = {}
@@ -70,7 +70,7 @@ def _commutes(term: Term) -> bool:
 def _colours(outputs: State) -> dict[Term, str]:
     """Return a mapping from each term to a hash that does not depend on names.
 
-    The hash covers how the term is computed and where the term is used.
+    The hash covers the operators below the term and the uses of the term.
     """
     order = subterms(*outputs)
     colours: dict[Term, str] = {}

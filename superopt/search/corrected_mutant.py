@@ -1,4 +1,4 @@
-"""Corrected mutants, the programs that they replace, and the JSON form of corrected mutants.
+"""Corrected mutants and their JSON form, and the programs that corrected mutants replace.
 
 A program is an operator applied to variables. A mutant is a term that equals the program at some output positions.
 """

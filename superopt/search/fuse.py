@@ -1,11 +1,10 @@
 """Fusions: a fusion replaces a term by an operator whose definition equals the term.
 
 One fusion is applied at all of its matches at once. Next, reshapes and transposes that cancel around the new operators are
-removed. The next fusion is tried on the result. Each result is a candidate, and a measurement decides whether the candidate is
-faster.
+removed. The next fusion is then tried on the new state. A measurement decides for each new state whether the state is faster.
 
-A fusion matches only one form of a term. `superopt.search.recognition` recognizes the function of an operator in any other
-form.
+A fusion matches only one form of a term. `superopt.search.recognition` recognizes terms of any form that compute the function
+of an operator.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from superopt.search.ruleset import RuleSet
 from superopt.search.sequence import reshape_rewritten_term
 
 ORDERS = frozenset({"reshape", "transpose"})
-"""Operators that only reorder or reshape the elements of their operand. Another of these operators can undo the change."""
+"""Operators that only reorder the elements of their operand, or only change the operand's shape."""
 PRIMES = (5, 7, 11, 13, 17, 19)
 """The values that dynamic dimensions take when the orders of elements are compared."""
 
@@ -37,8 +36,8 @@ def with_fusions(found: SearchResult, fusions: RuleSet, *, faster: Callable[[Sta
     Args:
         found: the search result.
         fusions: the rules that are fusions.
-        faster: a function that times two states and returns the speed of the second relative to the first. Whole states are
-            timed, because the sum of the times of single kernels is unreliable if many kernels become one kernel.
+        faster: a function that times two states and returns the quotient of the first time and the second time. Whole states
+            are timed, because the sum of the times of single kernels is unreliable if many kernels become one kernel.
     """
     best, most = found, 1 + SEARCH.min_gain_share
     for state, steps in fusion_states(found.outputs, fusions):
@@ -64,7 +63,7 @@ def with_single_operators(
     Args:
         found: the search result.
         rules: rules of recognized operators, and fusions without reshapes or transposes around the operator.
-        faster: a function that times two states and returns the speed of the second relative to the first.
+        faster: a function that times two states and returns the quotient of the first time and the second time.
         others: a function that returns further replacements in a state. The result maps the name of each step to a mapping from
             terms to their replacements.
     """
@@ -87,8 +86,8 @@ def _single_operator_steps(
 ) -> tuple[State, tuple[Step, ...]] | None:
     """Apply the rules with these names at every match, and return the new state and the steps.
 
-    The function `others` returns further replacements for these names, which are made too. The result is None if nothing
-    matches.
+    The replacements that the function `others` returns for these names are also made. The result is None if there are no
+    replacements.
     """
     steps: list[Step] = []
     for name in names:

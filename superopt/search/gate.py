@@ -1,9 +1,9 @@
 """The gate: a filter that decides which matches of a rule a search may use.
 
 The decision depends on the floating-point mode, the rule's flags, and the known facts about the values of the matched terms.
-Over the real numbers, a rule holds for tensors whose elements all have a value. An element of a matched term may have no value.
-For example, 1 / 0 has no value. In every mode, the gate rejects a match if an element without a value can reach the result on
-the rule's right side but not on the left side. Each mode adds the conditions of the rule's flags (`fp_flags`).
+Over the real numbers, a rule holds for tensors whose elements all have a value. An element of a matched term may have no value,
+such as 1 / 0. In every mode, the gate rejects a match if an element without a value can reach the result on the rule's right
+side but not on the left side. In addition, each mode has conditions for the rule's flags (`fp_flags`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ CORRECTLY_ROUNDED = MOVING | {
     "sqrt", "sub", "upper_triangle", "where",
 }
 # fmt: on
-"""Operators whose results are selected elements, or exact results rounded once. Every kernel gives the same bits."""
+"""Operators whose results are selected elements, or exact results that are rounded once. All kernels of such an operator give
+equal bits.
+"""
 SPECIAL = frozenset({FpFlag.NNAN, FpFlag.NINF})
 DROPS_NAN = frozenset({"max_pool", "max_pool1d", "reduce_max", "reduce_min"})
 """Operators whose kernels in ONNX Runtime either drop or return a NaN, depending on the position of the NaN."""
@@ -256,8 +258,8 @@ class Gate:
     def _moves_large_constant(self, match: Match) -> bool:
         """Return whether the match replaces a sum that contains a large constant by a different sum.
 
-        For example, `(x - c) * y => x * y - c * y` moves the constant c. A sum that becomes part of an operator does not count
-        as moved. An example is the sum of attention scores and a mask, which becomes part of an attention operator.
+        For example, `(x - c) * y => x * y - c * y` moves the constant c. A sum that becomes part of an operator does not count.
+        An example is the sum of attention scores and a mask, which becomes part of an attention operator.
         """
         stop = _outside(match)
         old, new = (
@@ -269,8 +271,9 @@ class Gate:
     def _distributes_over_difference(self, match: Match) -> bool:
         """Return whether the match distributes products over a sum whose operands may cancel.
 
-        For example, `(x - y) @ w => x @ w - y @ w` loses digits of `x - y` if x is near y. The new sum has at least two
-        non-constant operands. A normalization with a factor and a bias, as in `layer_norm(x) * gamma + beta`, has only one.
+        For example, `(x - y) @ w => x @ w - y @ w` loses digits of `x - y` if x is near y. A match counts only if the new sum
+        has at least two non-constant operands. The sum in `layer_norm(x) * gamma + beta` has only one non-constant operand,
+        because `beta` is constant.
         """
         stop = _outside(match)
         old, new = ({*subterms(*terms, stop=stop)} for terms in (match.roots, match.replacements))
@@ -308,10 +311,10 @@ class Gate:
 
 
 def sum_cancels_in_state(term: Term, operands: Sequence[Facts]) -> bool:
-    """Return whether the term is a sum of three or more operands, and two of the operands may cancel.
+    """Return whether the term is a sum of three or more operands, of which two may cancel.
 
-    Two constants may cancel if they are large and have opposite signs at some elements. A term and its negative cancel.
-    Constants of ordinary magnitude do not count.
+    Two constants may cancel if both are large and have opposite signs at some elements. A term and its negative cancel, unless
+    the term is a constant of ordinary magnitude.
     """
     if term.op != "add" or len(term.args) < 3:
         return False
@@ -352,7 +355,8 @@ def _inside(match: Match) -> list[Term]:
 def _outside(match: Match) -> set[Term]:
     """Return the terms that are bound to the rule's variables, and the unmatched operands of a sum.
 
-    A sum or a product among these terms may have become part of a longer sum or product, so its operands are included.
+    The operands of sums and products among these terms are included, because such a sum or product may have become part of a
+    longer sum or product.
     """
     found = {*match.binding.tensors.values(), *(term for rest in match.rests for term in rest)}
     return found | {part for term in found if not term.is_variable and operator(term.op).commutative for part in term.args}

@@ -29,7 +29,7 @@ def search_island(
 
     The search makes sweeps and tries alternative algorithms for operators. A sweep applies one rule at all of its matches at
     once. Return the cheapest state found, or `start` if no state is cheaper. Algorithms are chosen for the operators of the
-    start, and for the operators of the state that the sweeps find. On a large island, there may be no time left to choose
+    start, and for the operators of the state that the sweeps find. On a large island, the time may not suffice to choose
     algorithms for the state that the sweeps find.
     """
     within = limits or SearchLimits()
@@ -46,9 +46,9 @@ def search_island(
 def _swept(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits: SearchLimits | None) -> SearchResult:
     """Return the cheapest state that sweeps find. A sweep applies one rule at all of its matches at once.
 
-    Unrolled recurrences are replaced first. Terms that compute nothing are removed only afterwards, because an initial state of
-    zeros belongs to the first step of a recurrence. If the replacement makes the island much faster, the unrolled form of the
-    island is not swept.
+    Unrolled recurrences are replaced first. Terms that compute nothing are removed only after this replacement, because an
+    initial state of zeros belongs to the first step of a recurrence. If replaced recurrences make the island much faster, the
+    unrolled form of the island is not swept.
     """
     state, steps = reroll_recurrences(start, rules)
     if not steps:

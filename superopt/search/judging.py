@@ -29,7 +29,7 @@ from superopt.search.segments import Passes
 class ModelCandidate:
     """A candidate for the optimized model, with some of the gains that the search found. The candidate is judged as a whole.
 
-    A gain is the search result for one segment (a part of the model) and its copies.
+    A gain is the search result for one segment (a part of the model) and its copies (equal segments).
 
     Attributes:
         searched: The search that found the gains.
@@ -69,7 +69,7 @@ class ModelOutcome:
         compared: The timing of the candidate against the original model, if the candidate did not fail.
         compared_alone: The timing in sessions of one thread, if sessions of several threads are compared.
         checked: The result of the check, which compares the candidate's outputs with the original's outputs. None if the
-            candidate is not faster, or failed.
+            candidate is not faster, or if the candidate failed.
         failed: The reason why the candidate fails the check of outputs or cannot be run. None if the candidate does not fail.
     """
 
@@ -91,7 +91,7 @@ class CandidateJudge:
     """Checks the outputs of candidate models against one original model on one device, and compares the speed of the models.
 
     Earlier results for models with equal bytes are read from the `cache`. If a result is cached, the seconds that were needed
-    to compute the result count as spent time. Judging a candidate again therefore gives the same decisions, even if the
+    to compute the result count as spent time. If a candidate is judged again, the decisions are therefore equal, even if the
     decisions depend on the spent time.
 
     Attributes:
@@ -102,7 +102,7 @@ class CandidateJudge:
         settings: The settings of the check.
         forecaster: Predicts the times. If None, the times are measured.
         source: The source of the inputs.
-        phase: A function that takes "check", "measure" or "predict", and returns the context for this work.
+        phase: A function that maps "check", "measure" or "predict" to the context manager in which this work runs.
         progress: Receives the finished share of a comparison.
         run_bytes: The memory in bytes that a run of the original needs, as in `compare_settings`.
     """
@@ -119,8 +119,8 @@ class CandidateJudge:
     run_bytes: int = 0
 
     def judge(self, candidate: ModelCandidate, rewritten: Loadable, seconds: float, spent: JudgingSeconds) -> ModelOutcome:
-        """Compare the candidate's speed with the original's speed within about `seconds`. If the candidate is faster, check its
-        outputs. Return the outcome.
+        """Compare the candidate's speed with the original's speed within about `seconds`. If the candidate is faster, check the
+        candidate's outputs. Return the outcome.
 
         Most rejected candidates are not faster, so the check of outputs comes last unless the candidate's `check_first` is set.
         `rewritten` is the candidate's model. `spent` contains the seconds of earlier checks and comparisons.
@@ -213,9 +213,9 @@ class CandidateJudge:
         """Return whether quick comparisons suggest that the candidate is worth a full comparison.
 
         Up to two quick comparisons are made at the first of the `sizings` (sizes for the dynamic dimensions). In the last
-        comparison, the candidate must be faster beyond the noise, or its median gain must be at least half of the required
-        margin. The first comparison is skipped if the summed times of single nodes already show a gain, or if the clock times
-        whole graphs instead of single nodes. If neither the node count nor the summed time changes, the result is False, and no
+        comparison, the candidate's gain must exceed the noise, or the median gain must be at least half of the required margin.
+        The first comparison is skipped if the summed times of single nodes already show a gain, or if the clock times whole
+        graphs instead of single nodes. If neither the node count nor the summed time changes, the result is False, and no
         comparison is made. For models with long run times, the summed times decide, because a quick comparison is too noisy.
 
         Raises:
@@ -234,7 +234,8 @@ class CandidateJudge:
         return second.faster or second.promising or second.least.ratio >= 1 + COMPARISON.min_gain_margin_share / 2
 
     def _by_nodes(self, candidate: Loadable, clock: Clock) -> tuple[int, float, float]:
-        """Return the increase in the node count, the speedup according to summed node times, and the original's summed seconds.
+        """Return the increase in the node count, the speedup according to summed node times, and the original's summed node
+        times.
 
         The nodes are the nodes of the graphs that ONNX Runtime has optimized. All three numbers are 0 if dimensions are
         dynamic, or if the times of the nodes cannot be measured.

@@ -1,10 +1,10 @@
 """Join the operators of equal parallel branches, layer by layer from the inputs to the outputs.
 
 Equal branches are, for example, experts, towers or embedding tables. Rules with several outputs join two operators into one.
-The rules first join the operators at which the branches begin, until one operator is left. Then the rules join the operators
-that read parts of the joined operator's result. The layers are joined one by one in this way, until the branches end. Each join
-leaves slices and concatenations behind, which cancel only when the next join is made. A chain of joins therefore saves time
-only at its end. For this reason, estimated times are used only to choose between rules that join the same layer.
+The rules first join the first operators of all branches, until one operator is left. Then the rules join the operators that
+read parts of this operator's result. The layers are joined one by one in this way, until the branches end. Each join adds
+slices and concatenations, which cancel only when the next layer is joined. A chain of joins therefore saves time only at its
+end. For this reason, estimated times are used only to choose between rules that join the same layer.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _joined(here: Swept, sweeper: Sweeper, level: int, layer: Sequence[Term]) ->
 
 
 def _ends(here: Swept, sweeper: Sweeper, layer: Sequence[Term]) -> dict[str, Swept]:
-    """Join terms in `layer` by each rule that can join them. Return a mapping from rule names to the resulting states."""
+    """Join terms in `layer` by each applicable rule. Return a mapping from rule names to the resulting states."""
     live = run_time_terms(here.state)
     joined = sweeper.joins([sorted(layer, key=_order(live))], live)
     ends = {rule: sweeper.swept(here, rule, matches) for rule, matches in joined.items()}
@@ -90,7 +90,8 @@ def _ends(here: Swept, sweeper: Sweeper, layer: Sequence[Term]) -> dict[str, Swe
 def _repeated(here: Swept, rule: str, sweeper: Sweeper, level: int, same: Sequence[Term]) -> Swept:
     """Join the terms in the list `same`, and join the results again, as long as each join removes operators.
 
-    `rule` is used as long as it matches. After that, the rule that leaves the fewest operators is used. Return the last state.
+    `rule` is used as long as `rule` matches. After that, each join uses the rule that leaves the fewest operators. Return the
+    last state.
     """
     while not expired(sweeper.deadline):
         layers = siblings(run_time_terms(here.state))[level : level + 1]
@@ -117,12 +118,12 @@ def _is_made_of(term: Term, same: Sequence[Term]) -> bool:
 
 
 def _order(live: Sequence[Term]) -> Callable[[Term], tuple[bool, Place]]:
-    """Return a function that gives each term a sort key. Terms that are made from slices of one term are sorted like the
-    slices.
+    """Return a function that gives each term a sort key. Terms that are made from slices of one term are sorted in the order of
+    the slices.
 
     A term gets the key of one of its users. If the user is a concatenation, the position in the concatenation is added to the
-    key. If the users of a term have no key, but an operand of the term is a slice, the term gets the key of the slice (see
-    `Place`). Slices of the term with the most slices come first.
+    key. A term whose users have no key gets the key of a slice among its operands (see `Place`). Slices of the term with the
+    most slices come first.
     """
     pieces = Counter(term.args[0] for term in live if term.op == "slice")
     joints: dict[Term, int] = {}

@@ -21,7 +21,7 @@ MOVED = 2
 JOINED = 12
 """The measure (see `LinearForms`) of a concatenation is the sum of the operands' measures plus this amount.
 
-The amount must be large enough that the measure falls when a product with a concatenation becomes a sum of products.
+The amount must be large enough for the measure to fall when a product with a concatenation becomes a sum of products.
 """
 
 
@@ -61,7 +61,7 @@ class LinearForms:
         return here if better is None else self.form(better)
 
     def _better(self, term: Term) -> Term | None:
-        """Apply the rule that lowers `_measure` most, and return the new term. If no rule lowers `_measure`, return None."""
+        """Apply the rule that lowers the measure most, and return the new term. If no rule lowers the measure, return None."""
         if term.op not in LINEAR:
             return None
         written = _parted(term)
@@ -78,9 +78,9 @@ class LinearForms:
         return self._measure(term), inner.op == term.op == "slice" and term.integer("axis") > inner.integer("axis")
 
     def _measure(self, term: Term) -> int:
-        """Return a number that each rewrite lowers, so that rewriting ends.
+        """Return the measure of the term. Each rewrite lowers the measure, so that rewriting ends.
 
-        The number is 1 if the term's operator is not linear.
+        The measure is 1 if the term's operator is not linear.
         """
         if term.is_variable or term.op not in LINEAR:
             return 1
@@ -103,8 +103,8 @@ class LinearForms:
 def _parted(term: Term) -> Term:
     """If the term is a matrix product of a concatenation and a weight, split the weight in two, and return the new term.
 
-    The concatenation must be along the inner axis of the product. The weight becomes a concatenation whose parts fit the parts
-    of the other operand. Any other term is returned unchanged.
+    The concatenation must be along the inner axis of the product. The weight is split into two parts that fit the two parts of
+    the concatenation, and becomes a concatenation of these parts. Any other term is returned unchanged.
     """
     if term.op != "matmul" or not term.args[1].constant:
         return term
@@ -115,5 +115,5 @@ def _parted(term: Term) -> Term:
 
 
 def _none(_: str) -> Sequence[Term]:
-    """Return no terms, so that rules with several outputs do not match."""
+    """Return no terms. With this function as `candidates`, rules with several outputs do not match."""
     return ()

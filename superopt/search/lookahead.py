@@ -1,8 +1,8 @@
-"""Lookahead past steps that raise the cost: chains of a few steps that lower the estimated cost only at the end.
+"""Lookahead: chains of a few steps that may raise the estimated cost at first, and lower the estimated cost at the end.
 
 For example, folding a low-rank adapter into its matrix takes three steps, and the first step increases the work by a large
-factor. The steps of a chain are chosen only by estimated cost, and each step is near the previous step. Only the last states of
-the chains are passed to the search.
+factor. The steps of a chain are chosen only by estimated cost. Each step starts at terms near the previous step. Only the last
+states of the chains are passed to the search.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Horizon:
     Attributes:
         depth: the largest number of steps in a chain.
         beam: the largest number of chains that are followed from one depth to the next.
-        alike: for each rule, the largest number of chains at one depth that may end with this rule.
+        alike: the largest number of chains of equal depth that may end with one rule.
     """
 
     depth: int = SEARCH.max_chain_steps

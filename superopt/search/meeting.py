@@ -50,7 +50,7 @@ def _part(term: Term) -> tuple[str, float]:
 def below_reshapes(term: Term) -> Term:
     """Follow the chain of reshapes and expands down from `term`, and return the operand below the chain.
 
-    If there is no chain, return `term`. The sort key of a match looks for a slice in the returned term.
+    If there is no chain, return `term`. The callers check whether the returned term is a slice.
     """
     while term.op in ("reshape", "expand"):
         term = term.args[0]
@@ -82,7 +82,7 @@ def operator_count_change_key(match: Match, live: Container[Term]) -> tuple[int,
     """Return a sort key: the change in the operator count, and the number of mixed concatenations that the match adds.
 
     If the match concatenates two neighbouring slices of one term, the concatenation and the slices can later become one
-    operator. So two operators are subtracted for each of these concatenations. The number of mixed concatenations (see
+    operator. Two operators are therefore subtracted for each such concatenation. The number of mixed concatenations (see
     `mixed_concat_count`) counts as 0 if the operator count does not fall.
     """
     more = added_term_count(match, live) - _matched(match) - 2 * sum(map(rejoins_slices, new_terms(match)))
@@ -150,7 +150,7 @@ def _origin(term: Term) -> tuple[str, str, Attribute]:
 def _matched(match: Match) -> int:
     """Return the number of operators that the match replaces. Counting stops at about `SEARCH.max_meeting_operators`.
 
-    If the match replaces only some operands of a sum, the other operands are counted too.
+    If the match replaces only some operands of a sum, the remaining operands are counted too.
     """
     below = set(match.binding.tensors.values())
     stack, met = list(match.roots), set(match.roots)

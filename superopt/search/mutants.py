@@ -54,7 +54,7 @@ class MutantTally:
     """Counters that a search for mutants updates.
 
     A program is an operator application that the search tries to replace. A mutant is a term that equals the program at some
-    output positions. A corrected mutant is a mutant with its wrong elements replaced.
+    output positions. A corrected mutant is a mutant whose wrong elements are replaced by correct elements.
 
     Attributes:
         programs: Programs that were examined.
@@ -120,12 +120,14 @@ class StoredMutant:
     rule: str
 
     def solved(self) -> Mutant:
-        """Return the mutant, marked as proved equal to the operator. Its recorded origin is the name of the stored rule."""
+        """Return the mutant. The mutant is marked as proved equal to the operator. The recorded origin of the mutant is the
+        name of the stored rule.
+        """
         return Mutant(self.term, (self.rule,), proved=True)
 
 
 class _OutOfTimeError(Exception):
-    """The deadline passed while mutants were examined."""
+    """Raised if the deadline passes while mutants are examined."""
 
 
 def search_mutants(
@@ -146,14 +148,14 @@ def search_mutants(
     some output positions, and a correction replaces the wrong elements. Returns `start` if no corrected mutant makes the state
     faster.
 
-    All programs are first looked up in the store `memory`. Mutants of a program are enumerated only if the store has no results
-    for the program and no stored rule gives a cheaper mutant. Programs with matching rules are examined in the order of their
-    time, longest first.
+    All programs are first looked up in the store `memory`. Mutants of a program are enumerated only in one case: the store has
+    no results for the program, and no stored rule gives a cheaper mutant. Programs with matching rules are examined in the
+    order of their time, longest first.
 
     For enumeration, the programs with the largest ratio of measured to estimated time come first. The estimate counts
-    arithmetic and memory traffic. If a program's time is near the estimate, no mutant saves much. Enumeration ends after the
-    share `MUTANT.enumeration_time_share` of the total time. Half of the time for enumeration is divided among the programs in
-    proportion to the ratios. The other half is divided equally.
+    arithmetic and memory traffic. If a program's measured time is near the estimated time, no mutant saves much time.
+    Enumeration ends after the share `MUTANT.enumeration_time_share` of the total time. Half of the time for enumeration is
+    divided among the programs in proportion to the ratios. The second half of this time is divided equally.
 
     Args:
         start: The state to improve.
@@ -164,7 +166,7 @@ def search_mutants(
         glance: A quicker and less accurate `measure`.
         faster: A function that times two states alternately. The function is called if a mutant is only a little faster than
             the program.
-        memory: The store of complete results for programs on this device, which is read and written.
+        memory: The store of complete results for programs on this device. The search reads and writes this store.
         tally: The counters that the search increases.
     """
     within, began = limits or SearchLimits(), active_time()
@@ -240,9 +242,10 @@ def _programs(state: State, estimate: Cost, measure: Cost) -> dict[Term, float]:
 class _Bench:
     """Makes corrected mutants of programs. A program is an operator application.
 
-    A mutant is a term that equals a program at some output positions. A mutant is first drafted: it has variables in place of
-    weights, and its cost is measured. Then the weights are computed, the mutant is compared with the program and corrected, and
-    the corrected mutant is measured. `cut_short` is True if a deadline has ended the work on a program.
+    A mutant is a term that equals a program at some output positions. A mutant is first drafted: the draft has variables in
+    place of weights, and the cost of the draft is measured. Then the weights are computed, the mutant is compared with the
+    program and corrected, and the corrected mutant is measured. `cut_short` is True if a deadline has ended the work on a
+    program.
     """
 
     def __init__(
@@ -307,8 +310,8 @@ class _Bench:
     def enumerated(self, program: Term, deadline: float) -> list[CorrectedMutant]:
         """Enumerate mutants of the program. Return corrected mutants that are cheaper than the program, cheapest first.
 
-        A mutant is a term that equals the program at some output positions. A corrected mutant is added only if it is cheaper
-        than all corrected mutants added before.
+        A mutant is a term that equals the program at some output positions. A corrected mutant is returned only if the mutant
+        is cheaper than all earlier corrected mutants.
         """
         found: list[CorrectedMutant] = []
         try:
@@ -321,9 +324,10 @@ class _Bench:
         return found
 
     def _looked(self, program: Term, drafts: Iterable[MutantDraft], deadline: float, found: list[CorrectedMutant]) -> bool:
-        """Correct the drafts, and add each cheaper result to `found`. Then sort `found` by time.
+        """Correct the drafts, and add the results that are cheap enough to `found`. Then sort `found` by time.
 
-        A result is cheaper if it takes less time than the program.
+        A result must take clearly less time than the program (see `MUTANT.min_mutant_gain_share`), and less time than all
+        earlier results.
 
         A draft is a term that equals the program (an operator application) at some output positions. Return whether there was
         time for all drafts.
@@ -456,7 +460,7 @@ class _Bench:
         return mutant
 
     def _corrected(self, program: Term, mutant: Term) -> list[tuple[Term, str]]:
-        """Correct the mutant in several ways. Return pairs: a corrected form of the mutant, and the kind of the correction.
+        """Correct the mutant in several ways. Return pairs of a corrected form of the mutant and the kind of the correction.
 
         A mutant is a term that equals the program at some output positions. In a corrected form, the mutant's wrong elements
         are replaced. The forms with the lowest estimated times are returned.

@@ -1,8 +1,8 @@
 """Cut a long island (a convex region of a model) into windows, which are searched one by one.
 
 Nodes are given in topological order. A window is a sequence of consecutive nodes, so a window depends only on earlier windows.
-Few values should cross a cut, if possible only one value. All layers of a deep model are cut at the same places, so a search
-result for one layer holds for every layer.
+As few values as possible should cross a cut. All layers of a deep model are cut at the same places, so a search result for one
+layer holds for every layer.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ def windows(
 ) -> list[tuple[N, ...]]:
     """Cut the nodes into consecutive windows of `least` to `most` nodes each, and return the windows.
 
-    The last window may be shorter, and so may the last window of each layer.
+    The last window of all nodes and the last window of each layer may be shorter.
 
     Args:
         nodes: the nodes in topological order.
-        reads: for each node, the sources that the node reads: other nodes of the sequence, and values from outside.
+        reads: for each node, the sources that the node reads. A source is another node of the sequence, or a value from
+            outside.
         kinds: for each node, the kind of its computation. If a sequence of kinds repeats, each repetition is a layer, and all
             layers are cut at the same places.
         least: the smallest number of nodes of a window.
@@ -108,8 +109,8 @@ class _Cutting:
     def _cuts(self, start: int, end: int) -> list[int]:
         """Cut the nodes from `start` to `end` into windows, from left to right, and return the ends of the windows.
 
-        If fewer than `least` nodes remain after a window, the nodes are added to the window, unless the window would then
-        exceed `most` nodes.
+        If fewer than `least` nodes remain after a window, the remaining nodes are added to the window, unless the longer window
+        would exceed `most` nodes.
         """
         ends: list[int] = []
         while start < end:
@@ -122,7 +123,7 @@ class _Cutting:
 def _between(crossing: Sequence[int], ends: Sequence[int], most: int) -> list[int]:
     """Return the ends of new windows. Each new window begins and ends in the middle of a given window.
 
-    `ends` contains the ends of the given windows. If a new window would be too long, it is cut at the end of a given window.
+    `ends` contains the ends of the given windows. A new window that would be too long is cut at the end of a given window.
     """
     found: list[int] = []
     for start, end in itertools.pairwise([0, *ends]):
@@ -142,7 +143,7 @@ def _crossings(nodes: Sequence[N], reads: Mapping[N, Sequence[Hashable]]) -> lis
 
     The result of a node crosses every position between the node and the last use of the result. A value from outside crosses
     every position between its first use and its last use. Values from outside are counted, so that the first of several
-    repeated blocks is cut like the other blocks.
+    repeated blocks is cut like the later blocks.
     """
     born: dict[Hashable, int] = {node: position for position, node in enumerate(nodes)}
     last_use: dict[Hashable, int] = {}

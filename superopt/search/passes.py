@@ -1,15 +1,15 @@
 """Passes: searches of a whole model. Each pass starts from the result of the previous pass.
 
 The first pass sweeps whole islands (convex regions of the model). A sweep applies a rule at all of its matches at once. The
-second pass searches windows (consecutive nodes of an island). The third pass searches shifted windows: each boundary between
-two windows of the second pass lies inside a window of the third pass.
+second pass searches windows. A window consists of consecutive nodes of an island. The third pass searches shifted windows: each
+boundary between two windows of the second pass lies inside a window of the third pass.
 
-If the model has equal islands that do not read the same values, another pass comes before all others. It sweeps all equal
-islands together, so that their operators can be joined.
+If the model has equal islands that do not read the same values, a preliminary pass sweeps all equal islands together, so that
+operators of different islands can be joined.
 
-An additional pass replaces operators by mutants (cheaper terms, with their wrong elements corrected). The pass for mutants runs
-before the three other passes, because rules may improve mutants further. In a separate attempt, the pass for mutants runs last,
-because rules sometimes improve the model's own operators more than they improve mutants.
+An additional pass replaces operators by mutants (cheaper terms whose wrong elements are corrected). The pass for mutants runs
+before these three passes, because rules may improve mutants further. In a separate attempt, the pass for mutants runs last,
+because rules sometimes improve the model's own operators more than mutants.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ RULES = {
 }
 FIRST = {MUTANTS: OPTIMIZATION.first_mutant_time_share, **RULES}
 LAST = {**RULES, MUTANTS: OPTIMIZATION.last_mutant_time_share}
-"""The passes in the order in which they run if the pass for mutants comes last, each with its share of the search time.
+"""The order of the passes if the pass for mutants comes last. Each pass is mapped to its share of the search time.
 
 Time that a pass does not use goes to the later passes. Time that remains after all passes goes to the passes that were cut
 short.
@@ -52,9 +52,10 @@ short.
 def search_budget_seconds(nodes: int, seconds: float, sizes: int, weights: int, pace: float = 1.0) -> float:
     """Return the number of seconds that all passes of a search may take together.
 
-    The budget grows with the model's run time and with the model's node count. Twice as many nodes get more than twice the
-    time, because each step of a search tries all rules at every node again. The upper limit is lower for models that take long
-    to load or to run, because checks and comparisons also take time. The budget is at least `OPTIMIZATION.min_search_seconds`.
+    The budget grows with the model's run time and with the model's node count. A model with twice as many nodes gets more than
+    twice the time, because each step of a search tries all rules at every node again. The upper limit is lower for models that
+    take long to load or to run, because checks and comparisons also take time. The budget is at least
+    `OPTIMIZATION.min_search_seconds`.
 
     Args:
         nodes: The number of nodes.
@@ -76,14 +77,16 @@ def search_budget_seconds(nodes: int, seconds: float, sizes: int, weights: int, 
 
 @dataclass(frozen=True)
 class ImprovedModel:
-    """A model after some passes. A gain is the search result for one segment (a part of a model) and its copies.
+    """A model after some passes.
+
+    A gain is the search result for one segment (a part of a model) and its copies (equal segments).
 
     Attributes:
         model: The model with the gains of all passes.
         passes: The gains that each pass applied to the model.
-        searched: The gains of all segments that were searched, applied or not.
+        searched: The gains of all searched segments, including gains that were not applied.
         too_large: The number of gains that are left out because the weights would grow too much.
-        unfinished: The kinds of passes for which a deadline ended the last search.
+        unfinished: The kinds of passes whose last search was ended by a deadline.
     """
 
     model: Model
@@ -102,11 +105,12 @@ class ImprovedModel:
 class SearchedModel:
     """The result of searching a model in several passes.
 
-    A pass is one search of the whole model. A gain is the search result for one segment (a part of the model) and its copies.
+    A pass is one search of the whole model. A gain is the search result for one segment (a part of the model) and its copies
+    (equal segments).
 
     Attributes:
         best: The model after the passes. If several orders of passes were tried, `best` is the model that saves the most time.
-        others: The gains of each pass, for each order of passes that was tried and saves less than `best`.
+        others: The gains of each pass, for each tried order of passes that saves less time than `best`.
         stopped: The reason why the search ended before every part was searched. Empty if every part was searched.
         relowered: Search results that keep the terms of all islands (convex regions of the model). Only the nodes of the
             islands are generated anew from these terms. None if no nodes were generated anew.
@@ -135,10 +139,11 @@ class SearchedModel:
 def improvements(start: ImprovedModel, passes: PassRunner, moves: Sequence[str], budget: float) -> list[ImprovedModel]:
     """Run passes over the model within `budget` seconds. Return the resulting models, the largest saving first.
 
-    A pass is one search over the whole model. `moves` contains "rules", "mutants" (cheaper terms in place of operators, with
-    wrong elements corrected), or both. If `moves` contains both, the pass for mutants runs first. If this pass saves nothing,
-    or less than the share `OPTIMIZATION.min_mutant_pass_gain_share`, the pass for mutants is run last instead, because rules
-    may create operators that mutants improve. Otherwise both orders are tried, and two models are returned.
+    A pass is one search over the whole model. `moves` contains "rules", "mutants" or both. Mutants are cheaper terms that
+    replace operators, with a correction of wrong elements. If `moves` contains both, the pass for mutants runs first. If this
+    pass saves at most the share `OPTIMIZATION.min_mutant_pass_gain_share` of the searched segments' time, the pass for mutants
+    runs last instead. The rules may then create operators that mutants improve. If the pass saves more, both orders are tried,
+    and two models are returned.
 
     If `moves` contains "rules" and the model has equal islands that do not read the same values, these islands are searched
     together before all other passes.
@@ -167,10 +172,10 @@ class PassRunner:
 
     The model's weights grow by at most `weight_budget` bytes. `ratio_in_context` times two whole models alternately, and
     returns the confidence interval of the ratio of their times. The ratio is above 1 if the second model is faster. If
-    `ratio_in_context` is given, a pass keeps a rewrite only if the rewrite does not make the whole model slower. The saving of
-    the rewrite is then the saving that was measured in the whole model. A segment that is fast in isolation may prevent a
-    fusion by ONNX Runtime, or need layout conversions around the segment. `seconds` is the time of one run of the model before
-    the first pass. `numbers` yields the numbers of the passes in progress reports.
+    `ratio_in_context` is given, a pass keeps a rewrite only if the rewrite does not make the whole model slower. In this case,
+    the saving of the rewrite is measured in the whole model. In the whole model, a segment that is fast in isolation may
+    prevent a fusion by ONNX Runtime, or may need layout conversions around the segment. `seconds` is the time of one run of the
+    model before the first pass. `numbers` yields the numbers of the passes in progress reports.
     """
 
     search: SegmentSearch
@@ -204,7 +209,7 @@ class PassRunner:
     def run_once(
         self, kinds: Mapping[str, float], start: ImprovedModel, end: float, *, repeated: bool = False
     ) -> ImprovedModel:
-        """Run the passes as `run` does, but run no pass a second time.
+        """Run the passes as `run` does, but run each pass only once.
 
         If `repeated` is True, an earlier run of the passes was cut short, and cached results of that run are not used.
         """
@@ -243,8 +248,8 @@ class PassRunner:
     ) -> tuple[Model, list[Gain], list[Gain]]:
         """Apply gains to the model. Return the new model, the applied gains, and the gains that do not fit the model.
 
-        If all gains together make the whole model slower, the half with the larger gains is tried by itself, and then the other
-        half. `tries` is the largest number of times that the gains are halved. `seconds` is the time of one run of the model.
+        If all gains together make the whole model slower, the gains are split into the larger and the smaller half. The larger
+        half is tried first. `tries` is the largest number of successive splits. `seconds` is the time of one run of the model.
         """
         if not gains:
             return model, [], []

@@ -1,10 +1,10 @@
 """Recognition of operators that rearrange, repeat or pool the elements of one tensor.
 
 Exporters write nearest upsampling as Unsqueeze, Expand and Reshape, and pooling as Reshape and ReduceMax. These functions
-change the shape of the operand. `superopt.search.recognition` does not find functions that change the shape. Here, the function
-and each operator with integer attributes are evaluated at the sizes of the model, on a tensor of distinct numbers. If the
-function only moves elements, equal values mean that the function equals the operator at these sizes. Functions with dynamic
-dimensions are evaluated for two choices of sizes.
+change the shape of the operand. `superopt.search.recognition` does not find functions that change the shape. This module
+evaluates the function, and each operator with integer attributes, at the sizes of the model on a tensor of distinct numbers. If
+the function only moves elements and the values are equal, the function equals the operator at these sizes. Functions with
+dynamic dimensions are evaluated for two choices of sizes.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ SIZES = (12, 24, 36, 48, 60), (24, 12, 60, 36, 48)
 def rearrangements(state: State, gate: Gate, deadline: float = math.inf) -> dict[str, dict[Term, Term]]:
     """Find terms of the state that equal a single operator. Return a mapping from the names of steps to replacements.
 
-    The replacements of a step map terms of the state to terms with a single operator.
+    The replacements are mappings from terms of the state to terms with a single operator.
 
     Args:
         state: The output terms.
@@ -87,8 +87,8 @@ def _is_target(spec: Operator) -> bool:
 def _functions(state: State) -> Iterator[tuple[Term, Term]]:
     """Find the terms of the state that rearrange or pool a single tensor. Yield pairs (tensor, term), users before operands.
 
-    A term may be a function of a tensor, and also of another tensor that is computed from the first tensor. The longest
-    function comes first.
+    A term that is a function of a tensor t may also be a function of a tensor that is computed from t. The longest function
+    comes first.
     """
     sources: dict[Term, frozenset[Term]] = {}
     for term in subterms(*state, constants=False):
@@ -269,7 +269,7 @@ def _uniform(length: int) -> list[tuple[int, ...]]:
 
 
 def _tuples(length: int, numbers: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Yield tuples of this length. The last two elements are taken from the numbers, and all other elements are 0.
+    """Yield tuples of this length. The last two elements are taken from `numbers`, and all earlier elements are 0.
 
     A tuple of length 4 may describe both ends of two axes, such as the padding before and after each axis. For length 4, the
     tuples (a, b, a, b) and (a, b, 0, 0) are therefore yielded too, where a and b are any of the numbers.

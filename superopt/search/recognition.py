@@ -1,14 +1,14 @@
-"""Recognition: finds subterms that compute the function of a single operator, in whatever form the subterms are written.
+"""Recognition: finds subterms of any form that compute the function of a single operator.
 
 Exporters write a function in many ways, such as `x * clip(x + 3, 0, 6) / 6` for hard swish. A subterm whose only run-time
 operand is `x` is a function of `x`. The function is compared with each operator of one operand, on values that distinguish
-functions. There are ordinary values, magnitudes from 1e-12 to 1e6, and values near each number in the subterm. A piecewise
-function may have a breakpoint near such a number. The function may also be a multiple of the operator's result, or have an
-additional factor and bias that are weights.
+functions. These values include ordinary values, magnitudes from 1e-12 to 1e6, and values near each number in the subterm. A
+piecewise function may have a breakpoint near a number in the subterm. The function may also be a multiple of the operator's
+result, or may scale and shift this result by weights.
 
 The numbers of an exported model are rounded to float32. Therefore, values are compared in float64 up to the effect of this
-rounding. Two equal functions give a rule for tensors of all sizes. The rule is matched like every fusion, and the gate (the
-filter for the floating-point mode) decides which matches are used. `superopt verify` tests both sides of each step again.
+rounding. Two equal functions give a rule for tensors of all sizes. The rule is matched in the same way as fusions, and the gate
+(the filter for the floating-point mode) decides which matches are used. `superopt verify` tests both sides of each step again.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ SIZES: Mapping[int, Sequence[tuple[int, ...]]] = {
     3: ((2, 3, 5), (4, 5, 3)),
     4: ((2, 3, 5, 4), (3, 4, 2, 5)),
 }
-"""For each rank, the two shapes of the operand for which functions are compared. Functions must agree for both shapes."""
+"""For each rank of the operand, the two shapes at which functions are compared. Functions must agree at both shapes."""
 KINDS = frozenset({"axes", "axis", "real"})
 """The kinds of attributes that a recognized operator may have."""
 TRANSCENDENTAL = frozenset({"erf", "exp", "log"})
@@ -97,7 +97,7 @@ def recognized_rules(state: State, names: Iterable[str], deadline: float = math.
 def _largest_first(found: Mapping[Term, Rule]) -> tuple[Rule, ...]:
     """Return the rules for the given functions. The functions with the most operators come first.
 
-    Otherwise, a rule for a part of a function would prevent a rule for the whole function from matching.
+    If a rule for a part of a function came first, the rule for the whole function could no longer match.
     """
     return tuple(rule for _, rule in sorted(found.items(), key=lambda pair: -_operators(pair[0])))
 
@@ -177,8 +177,7 @@ class _Generalized:
         """Return the operands of a term. If `operand` is a part of a longer sum, the sum is split into `operand` and the
         remaining operands.
 
-        For example, if `operand` is `a + b`, the operands of `a + b + c` are `a + b` and `c`. Products are split in the same
-        way.
+        For example, if `operand` is `a + b`, the operands of `a + b + c` are `a + b` and `c`. Products are split like sums.
         """
         if term.op != self.operand.op or not term.args or not registry()[term.op].commutative:
             return [*term.args]
@@ -199,7 +198,7 @@ class _Generalized:
 
         If the result has no general form, return None.
 
-        In the attributes, symbols replace the extents.
+        Extents in the attributes are replaced by symbols.
         """
         attributes = dict(term.attributes)
         if "shape" in attributes:
@@ -224,8 +223,8 @@ def _functions_of(operand: Term, state: State) -> Iterator[tuple[Term, Function]
     """Find the subterms of the state whose only run-time operand is `operand`. Yield each subterm with its function.
 
     In a sum or product, the operands that depend only on `operand` form one function. A function is left out if its last step
-    multiplies by a weight or adds a weight, or if its first steps multiply by constants or add constants. In these cases, the
-    function that consists of the remaining steps is examined instead.
+    multiplies by a weight or adds a weight. A function is also left out if its first steps multiply by constants or add
+    constants. In these cases, the function without these steps is examined instead.
     """
     general = _Generalized(operand)
     inside = {operand}
@@ -268,10 +267,11 @@ def _is_weight(term: Term) -> bool:
 
 @functools.lru_cache(maxsize=1 << 14)
 def _starts_affine(term: Term) -> bool:
-    """Return whether a function of `x` reads `x` only through a chain of affine steps.
+    """Return whether a function of `x` begins with a chain of affine steps, and does not read `x` elsewhere.
 
-    An affine step multiplies by a constant or adds a constant. The chain must have two steps. If all constants are numbers, the
-    chain must have three steps, because an operator such as HardSigmoid can express two steps by its attributes.
+    An affine step multiplies by a constant or adds a constant. Two affine steps are enough if one of the two constants is a
+    weight. If both constants are numbers, three affine steps are needed, because an operator such as HardSigmoid can express
+    two steps by its attributes.
     """
     users: dict[Term, list[Term]] = {}
     for part in subterms(term):
@@ -297,7 +297,7 @@ def _function(general: _Generalized, made: Term) -> Function:
 def _users(state: State) -> Mapping[Term, Sequence[Term]]:
     """Return a mapping from each run-time term to the terms that depend on this term, operands before users.
 
-    The search for these terms ends after `SEARCH.max_recognized_terms` terms.
+    For each run-time term, the search for dependent terms ends after `SEARCH.max_recognized_terms` terms.
     """
     live = run_time_terms(state)
     direct: dict[Term, list[Term]] = {}
@@ -321,9 +321,9 @@ def _users(state: State) -> Mapping[Term, Sequence[Term]]:
 
 
 def _at_size(function: Function, shape: Shape) -> Function | None:
-    """Return the function for operands whose reduced axes have the extents in `shape`, or None if that makes no difference.
+    """Return the function for operands whose reduced axes have the extents in `shape`, or None if these extents do not matter.
 
-    It makes a difference if a number of the function may depend on the count of reduced elements. An example is a mean that is
+    The extents matter if a number in the function may depend on the count of reduced elements. An example is a mean that is
     written as a sum and a division.
     """
     x = function.operand
@@ -370,7 +370,9 @@ def _primitives(name: str, attributes: tuple[tuple[str, Attribute], ...], arity:
 
 
 Kind: TypeAlias = "tuple[frozenset[str], bool, bool]"
-"""The transcendental functions of a term, whether the term is defined piecewise, and whether it contains roots or quotients."""
+"""The transcendental functions of a term, whether the term is defined piecewise, and whether the term contains roots or
+quotients.
+"""
 
 
 def _kind(term: Term) -> Kind:
@@ -388,9 +390,9 @@ def _kind(term: Term) -> Kind:
 def _are_alike(operator: Kind, function: Kind) -> bool:
     """Return whether an operator of the first kind may compute a function of the second kind.
 
-    If a kind contains transcendental functions, one common transcendental function is enough, because terms with transcendental
-    functions have many equivalent forms. A function that is written piecewise may equal an operator that is not: the maximum of
-    a variance and 0 is the variance.
+    If one of the kinds contains transcendental functions, the two kinds need only one common transcendental function, because
+    terms with transcendental functions have many equivalent forms. A piecewise function may equal an operator that is not
+    defined piecewise. For example, the maximum of a variance and 0 is the variance.
     """
     if operator[0] or function[0]:
         return bool(operator[0] & function[0])
@@ -414,8 +416,8 @@ def _samples(rank: int, numbers: tuple[float, ...] | None = None, extents: tuple
     Without `numbers`, the tensor has the first shape of `SIZES[rank]`. With `numbers`, the tensor has the second shape, and
     additional draws have values near these numbers, and near the sums, products and quotients of these numbers. Further draws
     have values that are much smaller than each of these numbers. Some draws contain only zeros, only tiny elements, or only
-    elements far below zero. A clamp, or a bias in a denominator, may matter only for these elements. The axes in `extents` have
-    the given extents instead.
+    elements far below zero. A clamp, or a bias in a denominator, may matter only for these elements. If `extents` is not empty,
+    the axes in `extents` have the given extents instead of the extents in `SIZES`.
     """
     rng, usual, fixed = np.random.default_rng(rank), SIZES[rank][0 if numbers is None else 1], dict(extents)
     rows = (2, 1, 1) if numbers is None else (1, 2, 1)
@@ -492,7 +494,7 @@ class _Rounded(_Randomized):
 
 
 class _RoundedNumbers(_Randomized):
-    """float64 arithmetic in which non-integer numbers of a model get random errors of the size of float32 rounding."""
+    """float64 arithmetic that adds random errors, of the size of float32 rounding, to the non-integer numbers of a model."""
 
     def number(self, value: object) -> object:
         exact = super().number(value)
@@ -523,12 +525,12 @@ def _integer(extent: Extent) -> int:
 
 
 def _agree(one: Array, other: Array, scale: Array) -> bool:
-    """Return whether two arrays agree up to the rounding of numbers to float32, wherever `one` is finite.
+    """Return whether the arrays `one` and `other` agree up to the rounding of numbers to float32, wherever `one` is finite.
 
-    In draws with a magnitude of at least `SEARCH.min_overflow_magnitude`, a definition may overflow where a kernel does not. In
-    these draws, values are compared only where both are finite. Constant values never agree, because they do not identify a
-    function. Differences that are small relative to the samples are allowed. `_Comparison.agrees` decides whether rounding
-    explains these differences.
+    In draws with a magnitude of at least `SEARCH.min_overflow_magnitude`, a definition may overflow where a kernel does not
+    overflow. In these draws, values are compared only where both values are finite. Constant values never agree, because
+    constant values do not identify a function. Differences that are small relative to the samples are allowed.
+    `_Comparison.agrees` decides whether rounding explains these differences.
     """
     if one.shape != other.shape:
         return False
@@ -544,7 +546,8 @@ def _agree(one: Array, other: Array, scale: Array) -> bool:
 def _scaled(function: Function, found: Mapping[Term, Rule]) -> tuple[str, Term] | None:
     """Return an operator's name, and a term with this operator that equals the function.
 
-    The result is None unless the function is a multiple of a function that has a rule. The operator comes from that rule.
+    The function must be a multiple of a function with a known rule, and the operator comes from this rule. Otherwise, the
+    result is None.
     """
     term = function.term
     rule = found.get(term.args[0]) if term.op == "scale" else None
@@ -584,7 +587,7 @@ def _equal(function: Function, targets: tuple[str, ...]) -> tuple[str, Term] | N
 
 
 def _has_numbers(term: Term) -> bool:
-    """Return whether the term's operator has a number as an attribute, so that it may be a special case of another operator.
+    """Return whether the term's operator has a number as an attribute. The term may then be a special case of another operator.
 
     For example, a power with the exponent -1/2 is an inverse square root.
     """
@@ -597,7 +600,7 @@ class _Comparison:
 
     Attributes:
         term: The function's term.
-        numbers: Numbers that determine where some samples lie. None if the samples are the same for all functions.
+        numbers: Numbers that determine where some samples lie. None if all functions are evaluated on equal samples.
         weights: See `Function`.
         extents: See `Function`.
         x: The samples.
@@ -628,7 +631,7 @@ class _Comparison:
     def agrees(self, whole: Term) -> bool:
         """Return whether a term equals the function, up to the rounding of numbers to float32 and of results to float64.
 
-        Rounding to float64 matters for forms that add 1 to a value near -1, such as GELU at inputs far below zero.
+        Rounding to float64 matters where a term adds 1 to a value near -1, as some forms of GELU do at inputs far below zero.
         """
         own = _values(whole, self.x, self.weights)
         if not _agree(self.values, own, self.scale):
@@ -699,7 +702,7 @@ def _applications(
     """Apply the operator to the function's operand, with each plausible choice of attributes, and yield the results.
 
     For an attribute of the kind `real`, four kinds of values are plausible: the default value, 0, the numbers in the function,
-    and the quotients and differences of two such numbers, unless they are 0 in float32.
+    and the quotients and differences of two numbers in the function. A quotient or difference that is 0 in float32 is left out.
     """
     pairs = [(a, b) for a in numbers for b in numbers if a != b]
     combined = [n for n in (*(a / b for a, b in pairs if b), *(a - b for a, b in pairs)) if np.float32(n) or not n]
@@ -732,7 +735,7 @@ def _applications(
 def _may_be_alike(
     spec: Operator, operand: Term, names: Sequence[str], every: Iterable[Sequence[Attribute]], kind: Kind
 ) -> bool:
-    """Return whether the operator's kind is like `kind`. The attributes are the first choice for which it is defined."""
+    """Return whether the operator is of a kind like `kind`, at the first choice of attributes that defines the operator."""
     for choice in every:
         try:
             return _are_alike(_kind(apply(spec.name, operand, **dict(zip(names, choice, strict=True)))), kind)
@@ -773,8 +776,8 @@ def _plausible(spec: Operator, every: Sequence[Sequence[Attribute]], x: Array, v
     """Return the indices of the plausible attribute choices. `every` lists the choices.
 
     A choice gives a number for each attribute of the operator. The choice is plausible if the operator's result may be
-    proportional to `values`. All choices are evaluated at once. If the operator's definition computes with an attribute, no
-    choice is found.
+    proportional to `values`. All choices are evaluated at once. If the operator's definition computes a number from an
+    attribute, the result is empty.
     """
     count = len(every)
     arrays = {

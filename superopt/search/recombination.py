@@ -5,7 +5,8 @@ first operand of the operator. The remaining operands are the *parameters*: term
 tables of cosines and sines. The function and the operator are evaluated at the sizes of the model, on random numbers, on
 numbers that are not finite, and on zeros. Functions with dynamic dimensions are evaluated for two choices of sizes.
 
-Only functions with at most one sum and one product on each path are recognized, so neither side adds in a different order.
+Only functions with at most one sum and one product on each path are recognized, so the function and the operator add in the
+same order.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ OPERAND_RANKS = range(1, SEARCH.max_recombined_rank + 1)
 def recombinations(state: State, names: Iterable[str], gate: Gate, deadline: float = math.inf) -> dict[str, dict[Term, Term]]:
     """Find terms of the state that equal an operator of several operands.
 
-    Return a mapping from the names of steps to replacements. The replacements of a step are a mapping from terms of the state
-    to terms of a single operator.
+    Return a mapping from the names of steps to replacements. The replacements are mappings from terms of the state to terms
+    with a single operator.
 
     Args:
         state: The output terms.
@@ -93,9 +94,9 @@ class ParameterizedFunction:
     """A function of a tensor and parameters.
 
     Attributes:
-        term: The function's value. The variable `x` is the tensor. The remaining variables are the terms from which moves
-            compute the parameters.
-        parameters: The parameters, and the terms from which moves compute them, in terms of the variables.
+        term: The function's value. The variable `x` is the tensor. The remaining variables stand for the terms from which
+            data-movement operators (and `scale`) compute the parameters.
+        parameters: The parameters and their subterms, as terms over the variables.
         places: The term of the state for which each variable stands.
     """
 
@@ -105,7 +106,7 @@ class ParameterizedFunction:
 
 
 def _functions(state: State) -> Iterator[tuple[Term, Term, frozenset[Term]]]:
-    """Yield triples (term, tensor, terms between them). The term may be a recombination of the tensor.
+    """Yield triples (term, tensor, terms between the tensor and the term). The term may recombine elements of the tensor.
 
     Terms near the outputs come first.
     """
@@ -148,7 +149,9 @@ def _is_flat(inside: frozenset[Term], operand: Term) -> bool:
 
 
 def _function(term: Term, operand: Term, inside: frozenset[Term]) -> ParameterizedFunction | None:
-    """Return the term as a function of the operand and of parameters. The function's variables do not depend on its place."""
+    """Return the term as a function of the operand and of parameters. Equal functions at different places of a model have equal
+    variables.
+    """
     roots = dict.fromkeys(arg for one in subterms(term) if one in inside for arg in one.args if arg not in {operand, *inside})
     leaves: dict[Term, Term] = {operand: variable("x", operand.shape)}
     views: dict[Term, None] = {}
@@ -178,7 +181,7 @@ def _function(term: Term, operand: Term, inside: frozenset[Term]) -> Parameteriz
 def _equal(term: Term, parameters: tuple[Term, ...], targets: tuple[str, ...]) -> tuple[str, Term] | None:
     """Apply the operators `targets` to the variable `x` and parameters.
 
-    Return the first operator and the first result that equals the term, or None if there is no such result.
+    Return the first result that equals the term, with the name of its operator. Return None if no result equals the term.
     """
     sizes = size_choices(term)
     try:
@@ -233,7 +236,7 @@ def _inside(body: Term, operand: Term) -> Iterator[Term]:
 
 
 def _tensors(x: Term) -> Iterator[Term]:
-    """Yield the tensor, and the tensor with its last two axes as one axis."""
+    """Yield the tensor, and the tensor with its last two axes merged into one axis."""
     yield x
     if x.rank > 3:
         yield apply("reshape", x, shape=(*x.shape[:-2], x.sizes[-2] * x.sizes[-1]))
@@ -243,7 +246,7 @@ def _tensors(x: Term) -> Iterator[Term]:
 def _ranks(spec: Operator, rank: int) -> tuple[int, ...] | None:
     """Return the ranks of the operator's parameters if its first operand has this rank.
 
-    Return None if there are no such ranks, or if the operator is not flat (see `_is_flat`).
+    Return None if no ranks are possible, or if the operator is not flat (see `_is_flat`).
     """
     first = variable("x", rank)
     fixed: dict[str, Attribute] = {p.name: 1 if p.default is None else p.default for p in spec.parameters}
@@ -291,7 +294,7 @@ def _fits(view: Term, symbols: Term, conditions: Iterable[Cond]) -> bool:
 def _views(parameter: Term, rank: int, shape: Shape) -> Iterator[Term]:
     """Yield the parameter with axes of extent 1 inserted or removed, so that it has the given rank.
 
-    If the first axis then has extent 1, yield the parameter repeated along this axis to the first extent of `shape` too.
+    If the new first axis has extent 1, also yield the parameter with this axis repeated up to the first extent of `shape`.
     """
     core = [n for n in parameter.shape if n != 1]
     for places in itertools.combinations(range(rank), len(core)):

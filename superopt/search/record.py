@@ -1,6 +1,6 @@
 """Conversion of search results to JSON and back.
 
-Searching the same state again gives the same result, so results can be stored.
+Two searches of one state give equal results, so a result can be stored and used again.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ def steps_restored(record: Json) -> tuple[Step, ...]:
 
 
 def _steps(steps: Sequence[Step], outputs: State) -> tuple[list[Json], Callable[[Term], int], list[Json]]:
-    """Convert the steps and outputs for JSON. Return three parts: nodes, a function from terms to positions, and steps.
+    """Convert the steps and outputs for JSON. Return three values: nodes, a function from terms to positions, and converted
+    steps.
 
     The nodes represent all terms (see `record_terms_as_json`). The function returns the position of a term's node. In the
     converted steps, these positions stand for terms.

@@ -1,12 +1,12 @@
 """Replay: decide whether recorded rewrite steps are permitted for a model with different weights.
 
 The steps of a search are correct over the real numbers for all weights. However, a floating-point mode may permit a step for
-some weights and reject the step for other weights. The gate (the filter for the mode) reads bounds that follow from the values
-of the weights. A recorded step was permitted for different weights. Each step is therefore derived anew with the gate for the
-present weights:
+some weights and reject this step for different weights. The gate (the filter for the mode) reads bounds that follow from the
+values of the weights. A recorded step was permitted for the weights of an earlier model. Each step is therefore derived anew
+with the gate for the present weights:
 
 - The rule of a step is matched again at each replaced term, and the gate must permit the match.
-- A recognized operator is recognized again, and the resulting rule is matched in the same way.
+- A recognized operator is recognized again. The resulting rule is matched again, and the gate must permit the match.
 - The search for unrolled recurrences and padded tensors is repeated, and must find the recorded terms.
 - A corrected mutant (a cheaper term that replaces an operator) is judged again. The gate must permit the operator to be
   replaced by an equal polynomial in its operands.
@@ -55,7 +55,7 @@ class StepReplay:
         self._sets: dict[str, RuleSet] = {}
 
     def refusal(self, start: State, steps: Sequence[Step], after: State, gate: Gate) -> str:
-        """Return the reason why the recorded steps must not be repeated. If they may be repeated, return an empty text.
+        """Return the reason why the recorded steps must not be repeated. If the steps may be repeated, return an empty text.
 
         `start` contains the terms before the steps, and `after` contains the terms after the steps. The gate is the filter for
         the floating-point mode, with facts about the present weights.
@@ -137,7 +137,7 @@ class StepReplay:
 def _is_of_one_operator(rule: Rule) -> bool:
     """Return whether the rule replaces a single operator, applied to variables, by a different algorithm or by a mutant.
 
-    A mutant is a cheaper term. A search applies such a rule only if the values of the operands are bounded.
+    A mutant is a cheaper term. A search applies a rule of this kind only if the values of the operands are bounded.
     """
     known = rule.family == MUTANTS or is_fast_algorithm_rule(rule)
     return known and all(arg.is_variable for equation in rule.equations for root in equation.left for arg in root.args)
@@ -146,8 +146,8 @@ def _is_of_one_operator(rule: Rule) -> bool:
 def matches_reproduce_step(rules: RuleSet, step: Step, live: Sequence[Term]) -> bool:
     """Return whether the rules make all replacements of a step that an earlier search recorded.
 
-    All terms are replaced at once, so a replacement may contain the replacements of other terms. `live` contains the run-time
-    terms of the state before the step.
+    All terms are replaced at once, so the replacement of one term may contain the replacements of further terms. `live`
+    contains the run-time terms of the state before the step.
     """
     wanted = dict(_pairs(step))
     shown: dict[Term, Term] = {}
@@ -168,8 +168,8 @@ def matches_reproduce_step(rules: RuleSet, step: Step, live: Sequence[Term]) -> 
 def _results(rules: RuleSet, root: Term, live: Sequence[Term]) -> Iterator[list[tuple[Term, Term]]]:
     """For each match whose first replaced term is `root`, yield a list of pairs (replaced term, new term).
 
-    A chain of reshapes and transposes may leave the elements in their order. If such a chain ends at `root`, also yield a list
-    with one pair: `root` and the reshape that replaces the chain.
+    If a chain of reshapes and transposes ends at `root` and does not change the order of the elements, also yield a list with
+    one pair: `root` and the reshape that replaces the chain.
     """
 
     def candidates(op: str) -> list[Term]:
@@ -182,7 +182,7 @@ def _results(rules: RuleSet, root: Term, live: Sequence[Term]) -> Iterator[list[
 
 
 def _is(new: Term, replacement: Term, wanted: Mapping[Term, Term]) -> bool:
-    """Return whether `new` equals `replacement`, or becomes equal to it when `wanted` replaces terms inside `new`."""
+    """Return whether `new` is `replacement`, or becomes `replacement` if terms inside `new` are replaced as in `wanted`."""
     if new is replacement:
         return True
     try:
@@ -192,7 +192,9 @@ def _is(new: Term, replacement: Term, wanted: Mapping[Term, Term]) -> bool:
 
 
 def _mutant_refusal(step: Step, gate: Gate) -> str:
-    """Return the reason why a corrected mutant must not replace an operator. If it may, return an empty text."""
+    """Return the reason why the step's mutant must not replace the operator, or an empty text if the mutant may replace the
+    operator.
+    """
     root, *more = step.roots
     if more or mutant_search_program(root) is None:
         return f"{root.op} is not an operator that mutants may replace"

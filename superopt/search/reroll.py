@@ -3,8 +3,8 @@
 A definition gives the states after one step of a recurrence. If the linear form of the definition (with sums outermost) matches
 terms of the model, these terms are a step of a recurrence. A run is a sequence of steps with the same weights. Each step of a
 run begins with the states after the previous step. By definition, the operator computes the states of the run from the sequence
-elements that the run reads. So these states are replaced by parts of the operator's result. The search needs only the
-definition, so it recognizes every operator that is defined by a recurrence.
+elements that the run reads. The states of the run are therefore replaced by parts of the operator's result. The search needs
+only the definition, and therefore recognizes every operator that is defined by a recurrence.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ from superopt.search.sequence import Sequences, reshape_rewritten_term
 from superopt.speclib.recurrence import Recurrence, recurrences
 
 FIXED = frozenset({"mul", "sigmoid", "tanh"})
-"""Operators that rewriting to linear form (see `LinearForms`) neither adds nor removes.
+"""Operators whose number does not change when terms are rewritten to linear form (see `LinearForms`).
 
-If the unrolled steps of a recurrence contain one of these operators n times, the model contains the operator at least n times.
+A model that contains the unrolled steps of a recurrence therefore contains each of these operators at least as often as the
+steps.
 """
 RANKS = (2, 3)
 """The ranks of a recurrence's state in a model. All axes before the last axis count as one axis of rows."""
@@ -57,9 +58,9 @@ class Stage:
 def reroll_recurrences(start: State, rules: RuleSet) -> tuple[State, tuple[Step, ...]]:
     """Replace unrolled recurrences in the state by operators such as LSTM, and return the new state and the steps.
 
-    Recurrences are replaced one after the other. Stacked layers are replaced too, because the operator of the first layer makes
-    the sequence that the second layer reads. The state is returned unchanged if an extent is dynamic. In the precise
-    floating-point mode, the state is returned unchanged too, because the operator adds in a different order.
+    Recurrences are replaced one after the other. Stacked layers are replaced too: after the first layer is replaced, its
+    operator computes the sequence that the second layer reads. The state is returned unchanged if an extent is dynamic. The
+    state is also returned unchanged in the precise floating-point mode, because the operator adds in a different order.
     """
     forms, sequences = LinearForms(rules), Sequences(rules)
     state, steps = start, list[Step]()
@@ -128,7 +129,7 @@ class _Roller:
                 self.users.setdefault(arg, set()).add(term)
 
     def replacements(self) -> dict[Term, Term]:
-        """Return a mapping from states of the recurrence to their replacements, for the longest run of steps.
+        """Find the longest run of steps. Return a mapping from the states of the run to their replacements.
 
         A run is a sequence of steps with the same weights. Among runs of equal length, the first run is used. If there is no
         run, the mapping is empty.
@@ -166,10 +167,11 @@ class _Roller:
         return True
 
     def _only_passed_on(self, stage: Stage, following: Stage) -> bool:
-        """Return whether the states between two consecutive recurrence steps are used only by these two steps.
+        """Return whether only two consecutive recurrence steps use the states between the two steps.
 
-        The first step is `stage`, and the second step is `following`. The first of the states is an exception and may be used
-        elsewhere. Terms that the first step computes from the remaining states must not be used elsewhere either.
+        The first step is `stage`, and the second step is `following`. The first of the states is an exception: this state may
+        also be used elsewhere. The terms that the first step computes from the remaining states must not be used elsewhere
+        either.
         """
         inside = _between(stage)
         made = {*stage.after[1:]}
@@ -244,9 +246,9 @@ def stages_at(term: Term, recurrence: Recurrence) -> Iterator[Stage]:
 def _outline(pattern: Term) -> tuple[tuple[str, Term], ...]:
     """Split a pattern at its shared terms, for matching one part after the other.
 
-    A shared term occurs more than once in the pattern. The result starts with the pattern, in which named variables stand for
-    the shared terms. The shared terms follow, each with the name of its variable. In this way, the operands of a shared sum are
-    matched only once, and all occurrences of the sum share one match.
+    A shared term occurs more than once in the pattern. The result starts with the pattern, in which a named variable stands for
+    each shared term. Then the result lists the shared terms, each with the name of its variable. Each shared term, such as a
+    sum, is therefore matched only once.
     """
     inside = subterms(pattern)
     uses = Counter(a for term in inside for a in term.args)
@@ -272,7 +274,7 @@ def _matches(outline: Sequence[tuple[str, Term]], term: Term, known: Binding = E
 def _stage(states: Sequence[Term], term: Term, binding: Binding, recurrence: Recurrence) -> Stage | None:
     """Return the step of the recurrence with the variables of `states` bound by `binding`.
 
-    Returns None if the step does not compute `term`, or if the weights of the step do not fit an operator.
+    Returns None if the step does not compute `term`, or if the weights of the step do not have the form that an operator needs.
     """
     cache: dict[Term, Term] = {}
     try:

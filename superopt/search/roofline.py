@@ -45,15 +45,16 @@ ACTIVATIONS = ("relu", "sigmoid", "tanh", "leaky_relu", "clip", "hard_sigmoid")
 CPU = Machine(COST.cpu_operations_per_second, COST.cpu_bytes_per_second, COST.cpu_launch_seconds)
 """One AVX-512 core."""
 CUDA = Machine(COST.gpu_operations_per_second, COST.gpu_bytes_per_second, COST.gpu_launch_seconds)
-"""A GPU at batch size 1, at which kernels do not reach the GPU's peak rates."""
+"""A GPU at batch size 1. At this batch size, kernels do not reach the GPU's peak rates."""
 
 
 def estimate_seconds(state: tuple[Term, ...], machine: Machine) -> float:
     """Return the estimated seconds of one run of the state.
 
-    Terms that depend only on weights cost nothing. Operands that ONNX broadcasts cost nothing either, unless they are reshaped.
-    Terms that one kernel computes count as one launch: a product with its bias and activation, all slices of one operand, a
-    concatenation of concatenations, a Gather with the reshape of its indices, and the constants of one sum or product.
+    Terms that depend only on weights cost nothing. Operands that ONNX broadcasts also cost nothing, unless the operands are
+    reshaped. Terms that one kernel computes count as one launch: a product with its bias and activation, all slices of one
+    operand, a concatenation of concatenations, a Gather with the reshape of its indices, and the constants of one sum or
+    product.
     """
     live = run_time_terms(state)
     free = _taken_in(live, state)
@@ -93,7 +94,8 @@ def _is_read_through(perm: tuple[int, ...]) -> bool:
     """Return whether the permutation moves the first axis to the place directly before or directly after the last axis.
 
     A matrix product can also read an operand whose last two axes are swapped. This function returns False for the swap, so that
-    the swap has a cost. The operand of a swap is often a copy, which disappears when rules move the transpose below the copy.
+    the swap has a cost. The operand of a swap is often a copy. Rules that move the transpose below the copy make the copy
+    disappear.
     """
     first, *others = range(-len(perm), 0)
     return len(perm) > 2 and perm in ((*others[:-1], first, -1), (*others, first))
@@ -138,14 +140,16 @@ def _fullness(term: Term, lanes: int) -> float:
 def _moved(term: Term, machine: Machine) -> float:
     """Return the seconds of copying the term to a different layout.
 
-    A convolution needs these copies if its groups leave vector lanes empty, because ONNX Runtime does not compute these groups
-    in blocks of channels.
+    A convolution needs these copies if its groups leave vector lanes empty: ONNX Runtime does not compute such groups in blocks
+    of channels.
     """
     return _moving(2 * math.prod(term.sizes), machine)
 
 
 def _combined(term: Term) -> list[Term]:
-    """Return the operands of a sum or product. All constants count as one operand, because they are folded beforehand."""
+    """Return the operands of a sum or product. All constants count as one operand, because the constants are folded before the
+    run.
+    """
     constant = [a for a in term.args if a.constant]
     return [a for a in term.args if not a.constant] + constant[:1]
 

@@ -1,9 +1,10 @@
-"""Rules prepared for matching: outlines of rules quickly exclude the rules that cannot match at a term.
+"""Rules prepared for matching: outlines quickly exclude rules that cannot match at a term.
 
 The view of a term consists of the term's operator, the operands' operators, and the operators of the operands' operands. The
-outline of a rule describes the rule's left side as a view describes a term. A rule is a candidate at a term if its outline fits
-the term's view. Candidates are computed once for each view. When a rule first becomes a candidate, one pattern for matching is
-made for each choice of ranks of the rule's variables. Rules for operators that a model does not contain therefore take no time.
+outline of a rule describes the rule's left side in the same way. A rule is a candidate at a term if its outline fits the term's
+view. Candidates are computed once for each view. When a rule first becomes a candidate, one pattern for matching is made for
+each choice of ranks of the rule's variables. A rule whose operators do not occur in the model never becomes a candidate, and
+takes no time.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from superopt.rules.signature import ANY, Outline, outlines
 from superopt.search.gate import Gate
 
 View: TypeAlias = "tuple[str, tuple[View, ...] | None]"
-"""The operator of a term and the views of its operands. None stands for the operands below the largest depth."""
+"""The operator of a term and the views of its operands. None stands for the views of the operands if the term is at the largest
+depth or is a variable.
+"""
 _SLICE_OF_PAD = Outline("slice", (Outline("pad", (ANY,)),))
 
 
@@ -74,16 +77,18 @@ class PaddingUndo:
 
 
 def only_reshapes(rule: Rule) -> bool:
-    """Return whether the rule replaces a chain of reshapes of a variable by a chain that is equally long or longer.
+    """Return whether the rule replaces a chain of reshapes of a variable by a chain with at least as many reshapes.
 
-    Such a rule makes no model faster, so a search leaves out the rule.
+    A search does not use these rules, because they make no model faster.
     """
     left, right = (outlines(side) for side in (rule.statement.left, rule.statement.right))
     return len(left) == len(right) == 1 and 0 < _changes(left[0]) <= _changes(right[0])
 
 
 def _changes(outline: Outline) -> int:
-    """If the outline (nested operators) is a chain of reshapes of a variable, return the length of the chain, else 0."""
+    """Return the number of reshapes if the outline (nested operators) is a chain of reshapes of a variable. Otherwise, return
+    0.
+    """
     count = 0
     while outline.op == "reshape":
         (outline,) = outline.args
@@ -97,7 +102,7 @@ def no_terms_for_other_outputs(_: str) -> tuple[Term, ...]:
 
 
 class RuleSet:
-    """A set of rules that are matched at terms. A rule is not matched if the first term of its left side is a bare variable.
+    """A set of rules that are matched at terms. Rules whose left side starts with a bare variable are not matched.
 
     Attributes:
         gate: the filter that decides which matches are returned. If None, every match is returned.
@@ -159,7 +164,8 @@ class RuleSet:
     def gated(self, gate: Gate | None) -> RuleSet:
         """Return a rule set with the same rules. The returned rule set gives only matches that the gate permits.
 
-        A gate is the filter for a floating-point mode. The rule sets for different gates share the cached matches.
+        A gate is the filter for a floating-point mode. The rule sets for different gates share the cached matches of rules with
+        one output.
         """
         key = "" if gate is None else gate.key
         if key not in self._gated:
@@ -288,7 +294,7 @@ class RuleSet:
 
 
 def ruleset_term_view(term: Term, depth: int = SEARCH.max_outline_depth) -> View:
-    """Return the operators of the term and of the terms down to `depth` levels below the term, as a nested tuple.
+    """Return, as a nested tuple, the operators of the term and of the subterms down to `depth` levels below the term.
 
     For commutative operators, the operands' views are sorted.
     """

@@ -1,4 +1,6 @@
-"""Search many segments (parts of a model) until a deadline: each distinct segment once, the most expensive segment first."""
+"""Search of many segments (parts of a model) until a deadline. Each distinct segment is searched once, the most expensive
+first.
+"""
 
 from __future__ import annotations
 
@@ -44,9 +46,9 @@ def search_all(
     """Yield each segment with its search result, as soon as the search of the segment ends.
 
     Segments are searched one after the other, and each search may use a share of the remaining time. Half of the remaining time
-    is divided among the waiting segments in proportion to the estimated cost of their runs. The other half is divided equally.
-    After the deadline, `on_timeout` searches the segments that are still waiting. Without `on_timeout`, these segments stay
-    unchanged.
+    is divided among the waiting segments in proportion to the estimated cost of their runs. The second half of the remaining
+    time is divided equally. After the deadline, `on_timeout` searches the segments that are still waiting. Without
+    `on_timeout`, these segments stay unchanged.
 
     Args:
         segments: the segments (parts of a model), each with the number of its runs in one run of the model.
@@ -83,7 +85,7 @@ def gains(start: State, steps: Sequence[Step], measure: Cost) -> list[float]:
 
 
 def states(start: State, steps: Sequence[Step]) -> Iterator[State]:
-    """Yield the state after the first step from `start`, then the state after the second step, and so on."""
+    """Apply the steps to `start` one after another, and yield the state after each step."""
     state = start
     for step in steps:
         replacement = dict(zip(step.roots, step.replacements, strict=True))
@@ -95,7 +97,7 @@ def weight_elements(state: State) -> int:
     """Return the number of elements of the weights that the state's nodes read.
 
     A term that depends only on weights is computed beforehand and counts as a weight. A constant with a dynamic extent does not
-    count, because it is made at run time.
+    count, because the constant is made at run time.
     """
     live = [t for t in subterms(*state) if not t.constant]
     shapes = (w.shape for w in {a for t in live for a in t.args if a.constant})

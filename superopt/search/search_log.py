@@ -1,4 +1,4 @@
-"""The log of a search: how many rewrites it tried, how many candidates it measured, and when it found improvements."""
+"""The log of a search: the number of tried rewrites, the number of measured states, and the times of improvements."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class SearchLog:
         self._latest = Progress("search")
         self._told = 0.0
         self._saved_by_models = self._saved_by_pass = self._saved_here = 0.0
-        """Seconds that are saved in one run. `_saved_by_models` belongs to the best finished pass. `_saved_by_pass` belongs to
-        the model before the current pass and to the finished segments of this pass. `_saved_here` also includes the best state
-        of the unfinished segment.
+        """The seconds that are saved in one run. `_saved_by_models` is the saving of the best finished pass. `_saved_by_pass`
+        is the saving of the model before the current pass, plus the savings of the segments that this pass has finished.
+        `_saved_here` is `_saved_by_pass`, plus the saving of the best state of the unfinished segment.
         """
 
     @property
@@ -53,7 +53,7 @@ class SearchLog:
 
     @property
     def speedup(self) -> float:
-        """The predicted speedup of the best result so far, or 0 if it cannot be predicted."""
+        """The predicted speedup of the best result so far, or 0 if no speedup can be predicted."""
         return self.run_seconds / (self.run_seconds - self.saved) if self.saved < self.run_seconds else 0.0
 
     def begin_pass(self, saved: float) -> None:
@@ -61,7 +61,7 @@ class SearchLog:
         self._saved_by_pass = self._saved_here = saved
 
     def end_pass(self, saved: float) -> None:
-        """Record that a pass ends. The resulting model saves `saved` seconds in one run, measured in the whole model."""
+        """Record that a pass ends. One run of the resulting model is measured to save `saved` seconds."""
         self._saved_by_models = max(self._saved_by_models, saved)
         self._saved_by_pass = self._saved_here = saved
         self._note_improvement()

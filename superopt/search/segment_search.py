@@ -1,6 +1,6 @@
 """The search over a model's segments, which are the parts of the model that are searched one by one.
 
-Each distinct segment is searched once. A faster form of a segment is used only if a second measurement confirms the gain.
+Each distinct segment is searched once. A faster equivalent of a segment is used only if a second measurement confirms the gain.
 Results are cached.
 """
 
@@ -45,15 +45,15 @@ from superopt.search.segments import LEFT, Gain, Segment, gate_of, unsearched
 from superopt.search.vanish import search_cleaned
 
 MACHINES = {"cpu": roofline.CPU, "cuda": roofline.CUDA, "tensorrt": roofline.CUDA}
-"""For each execution provider, the speeds that are assumed for a device without measured speeds."""
+"""The assumed speeds of a device without measured speeds, by execution provider."""
 SEARCHING = ("algebra", "cost", "model", "partial", "protobuf", "runtime", "search")
-"""The packages of superopt on whose code the results of a search depend."""
+"""The packages of superopt whose code determines the results of a search."""
 
 
 @functools.cache
 def search_code_version() -> str:
-    """Return a digest of the code that searches segments and measures their times. Cached search results are valid only for the
-    same code.
+    """Return a digest of the code that searches segments and measures their times. A cached search result is valid only if the
+    digest is unchanged.
     """
     return digest_of_packages(SEARCHING)
 
@@ -72,9 +72,9 @@ class SegmentTask:
         """Return the task with rules filtered by the gate, and with an infinite cost for inadmissible states.
 
         The gate is the filter for the floating-point mode. A state is inadmissible if its weights exceed the weights of the
-        start by more than `room` elements, or if the gate rejects a reordered sum in the state. Because of its infinite cost,
-        an inadmissible state is never the result of the search. In the precise mode, an inadmissible state has an infinite
-        estimate too, so that no sequence of steps leads through the state.
+        start by more than `room` elements, or if the gate rejects a reordered sum in the state. An inadmissible state is never
+        the result of the search, because the cost of the state is infinite. In the precise mode, an inadmissible state also has
+        an infinite estimate, so that no sequence of steps leads through the state.
         """
         most = weights(self.start) + room
 
@@ -186,8 +186,8 @@ class SegmentSearch:
 
         A gain has no steps if no equivalent is cheaper, or if the segment cannot be timed or written as ONNX nodes. Together,
         the weights of all copies of a segment grow by at most `weight_budget` bytes. If the model's weights fit in the
-        last-level cache, alternative algorithms for operators must not make the weights too large for the cache. Otherwise, the
-        remaining nodes would take longer than measured. If `repeated` is True, a deadline ended an earlier search of the
+        last-level cache, the weights must still fit after operators get alternative algorithms. Weights that no longer fit
+        would make the remaining nodes slower than measured. If `repeated` is True, a deadline ended an earlier search of the
         segments, and the cached results of that search are not used.
         """
         by_type: dict[str, list[Segment]] = {}
@@ -281,8 +281,8 @@ class SegmentSearch:
     def _recall(self, batch: Batch, task: SegmentTask, result: Callable[[], SearchResult]) -> SearchResult:
         """Return the cached result of an earlier search of an equal segment with the same settings.
 
-        If there is no cached result, return and cache `result()`. If there was no time to search the segment, `result()` is the
-        unchanged segment, which is cached too.
+        If there is no cached result, return and cache `result()`. If there was no time to search the segment, `result()`
+        returns the unchanged segment, and this result is cached too.
         """
         sizes = [[*map(str, sizings)] for sizings in (self.sizings, batch.island.sizings)]
         key = [
@@ -357,7 +357,7 @@ class SegmentSearch:
         return with_single_operators(found, rules, faster=faster, others=others)
 
     def _replacements(self, state: State, *, gate: Gate, deadline: float) -> dict[str, dict[Term, Term]]:
-        """Return replacements of terms by operators that move elements, or that combine several tensors.
+        """Return replacements of terms by operators that move elements or combine several tensors.
 
         See `rearrangements` and `recombinations`.
         """
@@ -392,8 +392,9 @@ class SegmentSearch:
     def contrib_potential_seconds(self, parts: Sequence[Segment], seconds: float) -> float:
         """Return the seconds that ONNX Runtime's own operators would save in one run of the model.
 
-        A fusion replaces a term by one of these operators. Fusions that are not examined within `seconds` do not count. The
-        first of the `sizings` gives the sizes of the dynamic dimensions. Results are stored in the time cache.
+        A fusion replaces a term by one of ONNX Runtime's own operators. The savings of fusions that are not examined within
+        `seconds` are not counted. The first of the `sizings` gives the sizes of the dynamic dimensions. Results are stored in
+        the time cache.
         """
         rules, total, deadline = RuleSet(contrib_fusions()), 0.0, active_time() + seconds
         for part in parts:
@@ -429,8 +430,8 @@ class SegmentSearch:
         After the deadline, the function returns 0.
 
         If the first state takes at least `COMPARISON.long_run_seconds`, the speedup is the quotient of the two costs. Otherwise
-        both states are timed as a whole. A slow state is not timed as a whole, because the timing would take long. The overhead
-        between the kernels of a slow state is small compared with the times of the kernels.
+        both states are timed as a whole. A slow state is not timed as a whole, because the timing would take long. For a slow
+        state, the sum of the kernels' times is accurate enough, because the overhead between kernels is relatively small.
         """
 
         def faster(before: State, after: State) -> float:
@@ -461,8 +462,8 @@ class SegmentSearch:
     def _saved(self, state: State, found: SearchResult, measure: Cost) -> list[float]:
         """Return the seconds that each step of the search result `found` saves.
 
-        The state is measured after each step. For a large state, the measured gain of all steps together is divided among the
-        steps in proportion to their estimated gains.
+        A small state is measured after each step. For a large state, the measured gain of all steps together is divided among
+        the steps in proportion to the estimated gains of the steps.
         """
         if len(subterms(*state)) <= SEARCH.max_measured_terms:
             return gains(state, found.steps, measure)
@@ -499,9 +500,9 @@ class SegmentSearch:
         """Return whether a second measurement confirms the gain for at least one of the `sizings`.
 
         The `sizings` give sizes to the dynamic dimensions. A second measurement is needed because the search measured each
-        state separately. No second measurement is made if the result computes nothing at run time. If the run time of the start
-        state is long, a large predicted speedup is accepted and a tiny predicted speedup is rejected without a second
-        measurement.
+        state separately. However, a result that computes nothing at run time is confirmed without a second measurement. If the
+        run time of the start state is long, a large predicted speedup is accepted and a tiny predicted speedup is rejected
+        without a second measurement.
         """
         if not run_time_terms(found.outputs):
             return True

@@ -29,7 +29,9 @@ from superopt.search.schedule import states
 from superopt.search.vanish import remove_vanishing
 
 Runs: TypeAlias = "Mapping[Scope, float]"
-"""The number of runs of each body (subgraph of a control-flow operator) in one run of the model. Bodies not listed run once."""
+"""The number of runs of each body (subgraph of a control-flow operator) in one run of the model. A body that is not in the
+mapping runs once.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +66,7 @@ class Segment:
 
 
 LEFT = "left as it is: "
-"""The prefix of the stop reason of a segment that could not be searched, for example because it could not be timed."""
+"""The prefix of the stop reason of a segment that could not be searched, for example because the segment could not be timed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,8 +79,8 @@ class Gain:
         steps: The seconds that each step of the search result saves.
         bytes: The growth of the model's weights. Negative if the weights shrink.
         share_in_context: The quotient of two savings: the saving in the whole model, and the saving of the segments in
-            isolation. The two savings differ if ONNX Runtime fuses the segments' nodes with other nodes, or converts layouts
-            around the segments.
+            isolation. The two savings differ if ONNX Runtime fuses the segments' nodes with surrounding nodes, or converts
+            layouts around the segments.
     """
 
     copies: tuple[Segment, ...]
@@ -127,8 +129,8 @@ class Gain:
 def segments(chart: Chart, runs: Runs, *, between: bool = False) -> list[Segment]:
     """Cut all islands (convex regions of the model) into windows of consecutive nodes, and return the windows as segments.
 
-    Islands that never run are left out. If `between` is True, the windows are shifted, so that the cuts between the usual
-    windows lie inside the shifted windows.
+    Islands that never run are left out. If `between` is True, the windows are shifted, so that each cut between two unshifted
+    windows lies inside a shifted window.
     """
     return [
         Segment.of(chart.island(nodes), runs)
@@ -138,12 +140,12 @@ def segments(chart: Chart, runs: Runs, *, between: bool = False) -> list[Segment
 
 
 def whole_islands(chart: Chart, runs: Runs) -> list[Segment]:
-    """Return each island (convex region of the model) as one segment. Islands that never run or have one node are left out."""
+    """Return one segment for each island (convex region of the model). Islands that never run or have one node are left out."""
     return [Segment.of(island, runs) for island in searchable_islands(chart, runs) if len(island.nodes) > 1]
 
 
 def parallel_islands(chart: Chart, runs: Runs) -> list[Segment]:
-    """Return each group of equal islands that do not read the same values as one segment (see `Chart.parallel_islands`).
+    """Return one segment for each group of equal islands that do not read the same values (see `Chart.parallel_islands`).
 
     Islands that never run are left out.
     """
@@ -162,10 +164,10 @@ def searchable_islands(chart: Chart, runs: Runs) -> list[Island]:
 def relower(parts: Iterable[Segment], rules: Sequence[Rule], mode: FpMode = FpMode.FAST) -> tuple[Gain, ...]:
     """Return, for each segment (part of a model), a search result whose terms are the segment's own terms.
 
-    Applying the results to the model generates the nodes of the segments anew from these terms. A term is left out if a rule
-    proves the term equal to one of its operands, as for `x + zeros`. If leaving out terms would merge sums that must keep their
-    rounding, all terms of the segment stay. There is no result for a segment with an unrolled recurrence. If the initial state
-    of a recurrence is zero, this state would become a weight, and the first step would then differ from the later steps.
+    If the results are applied to the model, the nodes of the segments are generated anew from these terms. A term is left out
+    if a rule proves the term equal to one of its operands, as for `x + zeros`. No term is left out if the change would merge
+    sums that must keep their rounding. There is no result for a segment with an unrolled recurrence. The reason is that an
+    initial state of zeros would become a weight, and the first step of the recurrence would then differ from the later steps.
     """
     known, found = RuleSet(rules), list[Gain]()
     for part in parts:

@@ -1,6 +1,6 @@
-"""Selection of the search results to use, and the model with these results.
+"""Selection of the search results that are used, and application of these results to the model.
 
-A gain is the search result for one segment (a part of a model) and all of its copies.
+A gain is the search result for one segment (a part of a model) and its copies (equal segments).
 """
 
 from __future__ import annotations
@@ -51,16 +51,17 @@ def affordable_gains(found: Iterable[Gain], growth: float) -> list[Gain]:
 
 
 def fallback_choices(passes: Passes, relowered: tuple[Gain, ...] = (), others: Sequence[Passes] = ()) -> Iterator[Passes]:
-    """Yield sets of gains to try in turn. Smaller sets are fallbacks if a larger set turns out not to be faster.
+    """Yield sets of gains, which the caller tries one after another. A smaller set is a fallback in case a larger set is not
+    faster.
 
     A gain is the search result for one part of the model. A pass is one search over the whole model. The first choice contains
     all gains of `passes`, and each item of `others` is a further choice. If `relowered` is not empty, the next choice contains
-    only the gains in `relowered`. The following choice contains all gains of the first pass. Each later choice keeps half of
-    the remaining gains of this pass: the gains that save most. A pass depends on the passes before it. The gains of one pass
-    are independent of each other. All choices contain the gains in `relowered`.
+    only the gains in `relowered`. The following choice contains all gains of the first pass. Each later choice keeps the half
+    of the previous choice's gains that saves most. A pass depends on the passes before it. The gains of one pass are
+    independent of each other. All choices contain the gains in `relowered`.
 
     Args:
-        passes: The gains of each pass. If `relowered` is not empty, it is the first pass.
+        passes: The gains of each pass. If `relowered` is not empty, the first element of `passes` is `relowered`.
         relowered: Search results that keep the terms of the model. Only the nodes are generated anew from these terms.
         others: The gains of each pass, for other orders of passes.
     """
@@ -86,7 +87,7 @@ def priced_in_context(gains: Sequence[Gain], seconds: float, low: float, high: f
 
     The predicted speedup follows from the sum of the gains' savings. The measured speedup is the run time of the model without
     the gains divided by the run time with the gains. If the predicted speedup is outside of the confidence interval of the
-    measured speedup, all savings are multiplied by the same number. The predicted speedup is then at the nearer end of the
+    measured speedup, all savings are multiplied by one number, so that the predicted speedup moves to the nearer end of the
     interval.
 
     Args:

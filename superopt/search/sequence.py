@@ -1,7 +1,7 @@
 """Join tensors that a model reads one by one, such as time steps, into one tensor.
 
-If the tensors are consecutive slices of one term, rules for data-movement operators turn the concatenation of the slices back
-into this term.
+If the tensors are consecutive slices of a term, rules for data-movement operators turn the concatenation of the slices into
+this term.
 """
 
 from __future__ import annotations
@@ -90,9 +90,9 @@ class Sequences:
 
 
 def _under_reshapes(elements: Sequence[Term]) -> Iterator[Sequence[Term]]:
-    """Follow the chains of reshapes at the elements. At each depth, yield the terms, which must have equal shapes.
+    """Follow the chains of reshapes down from the elements. At each depth, yield the terms if all terms have equal shapes.
 
-    The elements are yielded first, and then their operands. The iteration ends where a term is not a reshape or the shapes
+    The elements are yielded first, and then their operands. The iteration ends when a term is not a reshape, or when the shapes
     differ.
     """
     while len({e.shape for e in elements}) == 1:

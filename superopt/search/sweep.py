@@ -1,8 +1,9 @@
-"""Sweeps: apply a rule at all of its matches in a whole island at once, and repeat this on the result.
+"""Search by sweeps. A sweep applies a rule at all of its matches in a whole island at once, and the next sweep starts from the
+result.
 
-An island is a convex region of the model. Some rewrites make a model faster only if they are made in the whole island. A search
-in a part of the island does not find these rewrites. For example, a product may be applied to each time step, after a slice. If
-only one of these products is moved before its slice, the model becomes slower. If all products are moved, they become one
+An island is a convex region of the model. Some rewrites make a model faster only if the rewrites are made in the whole island.
+A search in a part of the island does not find these rewrites. For example, a product may be applied to each time step, after a
+slice. If only one product is moved before its slice, the model becomes slower. If all products are moved, they become one
 product.
 
 A rule with several outputs is applied to siblings, which are terms at the same distance from the inputs. For example, two
@@ -45,7 +46,9 @@ def sweep(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits
     found = SearchResult(start, (), cost := measure(start), cost, 0, SWEPT)
 
     def taken(swept: Swept) -> bool:
-        """Measure the state, and return whether it is cheaper than the best state. A cheaper state becomes the best state."""
+        """Measure the state, and return whether the state is cheaper than the best state. A cheaper state becomes the best
+        state.
+        """
         nonlocal found
         after, expanded = measure(swept.state), found.expanded + 1
         cheaper = after < found.after * (1 - SEARCH.min_gain_share)
@@ -54,7 +57,9 @@ def sweep(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits
         return cheaper
 
     def any_taken(ends: Iterable[Swept]) -> bool:
-        """Measure the states in `ends` with the lowest estimated times. Return whether any of them becomes the best state."""
+        """Measure the states in `ends` with the lowest estimated times. Return whether one of the states becomes the best
+        state.
+        """
         return sum(map(taken, sorted(ends, key=lambda end: end.estimate)[: SEARCH.max_measured_sweeps])) > 0
 
     begun: tuple[Step, ...] = ()
@@ -74,7 +79,7 @@ def sweep(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits
 
 
 def _share(share: float, deadline: float) -> float:
-    """Return the deadline of a part of the search, which may use this share of the time before `deadline` (active times)."""
+    """Return the deadline (an active time) for a part of the search that may use this share of the time until `deadline`."""
     now = active_time()
     return now + share * (deadline - now)
 
@@ -82,9 +87,9 @@ def _share(share: float, deadline: float) -> float:
 def _layers(start: State, sweeper: Sweeper) -> Iterator[Swept]:
     """Join the operators of equal parallel branches layer by layer. Yield the state after each layer and each further sweep.
 
-    A sweep applies one rule at all of its matches at once. Before the layers are joined, sweeps of rules with one output are
-    made as long as they lower the estimated time, but only in a part of the sweeper's time. The further sweeps lower the
-    estimated time too. Nothing is yielded if the state has no equal parallel branches.
+    A sweep applies one rule at all of its matches at once. Before the layers are joined, sweeps of rules with one output lower
+    the estimated time. These sweeps may use only a part of the sweeper's time. The further sweeps, after the last layer, also
+    lower the estimated time. Nothing is yielded if the state has no equal parallel branches.
     """
     if not has_wide_layer(start):
         return

@@ -89,14 +89,14 @@ class Sweeper:
         """Sweep with the rule that saves the most estimated time, until no rule saves time, and yield each accepted state.
 
         The rule with the largest known gain is tried next. The known gain of a rule is at first the gain of one sweep. After
-        the rule has been tried with repeated sweeps, its known gain is the gain of these sweeps. This is the lazy greedy
-        algorithm (Minoux, Accelerated greedy algorithms for maximizing submodular set functions, 1978). If the function `taken`
-        rejects the state that a rule produces, the rule is tried again after a different state was accepted. A rule that saves
-        no time by itself is judged together with the sweeps that the rule makes possible.
+        repeated sweeps of a rule have been tried, the known gain of the rule is the gain of these sweeps. The method is the
+        lazy greedy algorithm (Minoux, Accelerated greedy algorithms for maximizing submodular set functions, 1978). If the
+        function `taken` rejects the state that a rule produces, the rule is tried again after a different state was accepted.
+        If a rule saves no time by itself, its gain includes the sweeps of other rules that the rule makes possible.
 
         Args:
             start: the initial state.
-            taken: a function that decides whether a state is accepted, so that the descent continues from this state.
+            taken: a function that decides whether a state is accepted. The descent continues from accepted states.
             joins: if False, only rules with one output are used.
         """
         swept = Swept(start, (), self.estimate(start))
@@ -133,7 +133,7 @@ class Sweeper:
         return min((start, *self._repeated(start, rule)), key=lambda swept: swept.estimate)
 
     def _followed(self, start: Swept, rule: str, *, joins: bool) -> Swept:
-        """Make one sweep of the rule, then sweeps of rules that did not match before. Return the last state.
+        """Make one sweep of the rule, and then sweeps of the rules that match only after this sweep. Return the last state.
 
         Each of the later sweeps must lower the estimated time. If the last state's estimated time is not lower than the time of
         `start`, `start` is returned.
@@ -172,8 +172,8 @@ class Sweeper:
         """Return a mapping from names of rules to the matches that a sweep applies at once.
 
         Matches at operands come before matches at the users of the operands. Rules with one output are included if they have
-        more than one match. Rules with several outputs are included if `joins` is True. The matches are cached, because they
-        are needed for every rule that is tried from a state.
+        more than one match. Rules with several outputs are included if `joins` is True. The matches are cached, because every
+        rule that is tried from a state needs these matches.
         """
         known = self._known.get((state, joins))
         if known is None:
@@ -209,7 +209,7 @@ class Sweeper:
 
         No term is a root (a replaced term) of two matches. The roots of a match are in one layer of `layers`. Matches are in
         the order of the terms in each layer. If several matches have equal roots, the match with the fewest new operators is
-        chosen. If several of these matches add equally few operators, the match with the fewest mixed concatenations (see
+        chosen. If several matches have equally few new operators, the match with the fewest mixed concatenations (see
         `mixed_concat_count`) is chosen. If a rule can join along several axes, the axis with the fewest mixed concatenations is
         chosen. If `only` is not empty, only the rule with this name is used.
         """
@@ -269,9 +269,9 @@ class Sweeper:
     def hoisted(self, swept: Swept) -> Swept:
         """Hoist data-movement operators (such as slices) past other operators towards the outputs. Return the new state.
 
-        Data-movement operators that cancel on the way are removed. A sweep is accepted only if the estimated time does not
-        rise. In addition, the operator count must fall, or it must stay the same while data-movement operators come closer to
-        the outputs.
+        Data-movement operators that cancel during hoisting are removed. A sweep is accepted only if the estimated time does not
+        rise. In addition, the operator count must fall. Alternatively, the operator count must stay equal, and data-movement
+        operators must come closer to the outputs.
         """
         while not expired(self.deadline):
             found = self._hoisting(swept.state)
@@ -285,7 +285,7 @@ class Sweeper:
         return swept
 
     def _hoisting(self, state: State) -> Mapping[str, list[Match]]:
-        """Return a mapping from names of rules to their matches that swap an operator with a data-movement operand."""
+        """Find matches that swap an operator with a data-movement operand. Return a mapping from names of rules to matches."""
         found: dict[str, list[Match]] = {}
         for term in run_time_terms(state):
             if term.op not in MOVES and any(a.op in MOVES and not a.constant for a in term.args):
@@ -316,9 +316,9 @@ class Sweeper:
         """Apply all matches of one rule, and return the new state.
 
         Returns None if the new state's estimated time exceeds `ceiling`, or if the matches cannot be applied together. A root
-        is a term that a match replaces. If two matches have the same root, the first match is applied, and the second match is
-        tried afterwards at the rewritten root. The second match is applied only if the rewritten root is a commutative operator
-        that still has the matched operands.
+        is a term that a match replaces. If two matches share a root, the first match is applied, and the second match is tried
+        afterwards at the rewritten root. The second match is applied only if the rewritten root is a commutative operator that
+        still has the matched operands.
         """
         here = {root: root for match in matches for root in match.roots}
         state, steps, waiting = start.state, [*start.steps], sorted(matches, key=covered_first)
@@ -399,8 +399,8 @@ def _unlike(states: Sequence[Swept]) -> Iterator[Swept]:
 def _meets(before: Swept, after: Swept) -> bool:
     """Return whether the second state has more concatenations of neighbouring slices than the first state.
 
-    The result is False if the estimated time rises by more than the share `SEARCH.min_estimated_gain_share`. A later step can
-    replace neighbouring slices and their concatenation by one slice.
+    The result is False if the estimated time rises by more than the share `SEARCH.min_estimated_gain_share`. These
+    concatenations are useful because a later step can replace neighbouring slices and their concatenation by one slice.
     """
     if after.estimate > before.estimate * (1 + SEARCH.min_estimated_gain_share):
         return False

@@ -1,6 +1,6 @@
 """A cache of models that a complete search left unchanged.
 
-The report of such a model is stored in the time cache, so that the search is not repeated.
+The report of an unchanged model is stored in the time cache, so that the search is not repeated.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from superopt.runtime.result_cache import cache_code_digest, from_fields
 
 @dataclass(frozen=True)
 class UnimprovedModelCache:
-    """A cache entry for one model. The entry is stored if a complete search left the model unchanged.
+    """The cache entry for one model. The entry contains a report if a complete search left the model unchanged.
 
     Attributes:
         cache: The path of the cache.
@@ -66,7 +66,7 @@ class UnimprovedModelCache:
 
 
 def _report(record: Mapping[str, Json]) -> Report:
-    """Return the report that a JSON record describes. Only reports without predicted times and without tuning are stored."""
+    """Return the report that a JSON record describes. Reports with predicted times or with tuning are never stored."""
     return replace(
         from_fields(Report, record),
         rules=tuple(from_fields(AppliedRule, rule) for rule in json_list(record["rules"])),

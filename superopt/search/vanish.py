@@ -1,8 +1,8 @@
 """Remove terms that compute nothing, such as `x + zeros`. A rule proves that such a term equals one of its operands.
 
-For example, after a mask is simplified, an addition of zeros may remain. The addition costs too little to be visible in a
-measurement of an island, but prevents other rules from matching. Rules that remove such terms are applied wherever they match,
-without a measurement, because each application removes an operator and adds no operator.
+For example, after a mask is simplified, an addition of zeros may remain. The addition takes too little time to be noticed in a
+measurement of an island, but prevents other rules from matching. Rules that remove such terms are applied at all matches
+without a measurement, because each application only removes an operator.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from superopt.search.schedule import Find
 def remove_vanishing(start: State, rules: RuleSet) -> tuple[State, tuple[Step, ...]]:
     """Remove terms that compute nothing, such as `x + zeros`, and return the new state and the steps.
 
-    The rules that are applied have a single variable on their right side. These rules are applied until none of them matches.
+    Only rules with a single variable on the right side are applied. The rules are applied until no rule matches.
     """
     state, steps = start, list[Step]()
     while found := first_rewrite(state, rules.vanishing):
@@ -38,8 +38,8 @@ def search_cleaned(
 ) -> SearchResult:
     """Remove terms that compute nothing, search with the method `find`, and return the result.
 
-    If the method finds no improvement, the result is the state in which only the terms that compute nothing are removed. If the
-    total gain is smaller than the share `SEARCH.min_gain_share` of the cost of `start`, the result is `start`.
+    If the method finds no improvement, the result is the state without the terms that compute nothing. If the total gain is
+    smaller than the share `SEARCH.min_gain_share` of the cost of `start`, the result is `start`.
     """
     clean, steps = remove_vanishing(start, rules)
     best = find(clean, rules, estimate=estimate, measure=measure, limits=limits)

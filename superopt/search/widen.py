@@ -6,7 +6,7 @@ padding towards the inputs, into weights, where the padding costs nothing at run
 towards the outputs, until a term merges the slice into its weights.
 
 One walk from the inputs to the outputs widens a whole island. If no rule moves a slice through the next term, the slice stays
-before this term. A concatenation of slices is not itself a slice. Therefore, if an operand of a term is a concatenation, rules
+before this term. A concatenation of slices is not itself a slice. If an operand of a term is a concatenation, rules therefore
 split the term into one term for each part of the concatenation. A slice can move through each of these terms.
 """
 
@@ -29,7 +29,7 @@ def widened_states(start: State, rules: RuleSet) -> Iterator[tuple[State, tuple[
 
     Tensors are padded along the axis to extents that suit kernels. An axis is possible if a stored rule says that slicing
     undoes padding along this axis. Axes along which nothing is padded are left out. The first step leads to the padded state.
-    The further steps only name the other rules that were used, and do not change the state.
+    The remaining steps do not change the state, and only name the remaining rules that were used.
     """
     for undoing in rules.undoing():
         walk = _Walk(rules, undoing)
@@ -48,14 +48,15 @@ class _Walk:
     Attributes:
         rules: the rules.
         undoing: the rule `slice(pad(x)) == x`, with the axis of the padding.
-        plain: maps a term that is not padded to its form in the new state.
-        wide: maps a term to the padded term. The term equals a slice of the padded term.
+        plain: maps each unpadded term to the form of the term in the new state.
+        wide: maps each padded term to its padded form. The term equals a slice of the padded form.
         done: the terms of the new state, padded or not.
         cut: the slices of padded terms.
-        zero: maps a term of the new state to the padded term. The padding consists of zeros.
-        used: the names of the other rules that were used.
-        stuck: maps a pair (term, amount of padding) to a number of rewriting steps that did not suffice to move the padding to
-            the weights. An entry stays valid, because all terms between the term and the inputs have been visited.
+        zero: maps slices of padded terms to the padded terms, if the padding consists of zeros.
+        used: the names of the rules that were used, except `undoing`.
+        stuck: maps pairs (term, amount of padding) to numbers of rewriting steps. This number of steps did not suffice to move
+            the padding to the weights. An entry stays valid, because all terms between the term and the inputs have been
+            visited.
         tries: the number of attempts to move the padding of the present term towards the inputs.
     """
 
@@ -79,8 +80,8 @@ class _Walk:
     def _meet(self, term: Term) -> None:
         """Record the padded form of the term, or its form in the new state if the term is not padded.
 
-        The padded form computes the term from tensors that are padded to whole vectors. The padded forms of the term's operands
-        must be recorded already.
+        In the padded form, tensors are padded along the axis to multiples of `SEARCH.widened_multiple_count`. The padded forms
+        of the term's operands must be recorded already.
         """
         own, wider = self._form(apply(term.op, *map(self._narrow, term.args), **dict(term.attributes)))
         if wider is None:
@@ -89,7 +90,7 @@ class _Walk:
             self.wide[term] = wider
 
     def _form(self, own: Term) -> tuple[Term, Term | None]:
-        """Return a pair: the term as it is written in the new state, and the padded term.
+        """Return a pair: the form of the term in the new state, and the padded term.
 
         The new state contains padded tensors. The operands of the term must be in the new state already. The first term of the
         pair equals a slice of the padded term. The padded term is None if the term is not padded.
@@ -258,7 +259,7 @@ class _Walk:
         """Move the padding of the padded term further towards the inputs, and return the new term.
 
         If the padding cannot be moved, return None. The padding must add `more` elements along the axis that the walk pads.
-        Different padding is accepted only if it pads a weight.
+        Padding of a different form is accepted only if a weight is padded.
         """
         alike = padded.args[0].rank == self.undoing.rank and padded == self.undoing.padded(padded.args[0], more)
         alone = padded if padded.constant else None
@@ -270,6 +271,6 @@ class _Walk:
     def _slices(self, term: Term) -> bool:
         """Return whether the term contains a new slice along the padded axis. Slices of weights are not counted.
 
-        A slice is new if the state with padded tensors does not contain it yet.
+        A slice is new if the state with padded tensors does not contain the slice yet.
         """
         return any(self._is_slice(one) for one in self._made(term) if not one.constant)

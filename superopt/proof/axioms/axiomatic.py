@@ -1,9 +1,9 @@
 """The axiomatic prover: proves a rule from the axioms, at every choice of the rule's ranks and for all sizes.
 
-Search and checking are separate. `saturate.derive` searches for ground instances of axioms, until these instances imply that
-the two sides of the rule are equal. The function returns the instances as texts. `replay.check_instances` does not trust the
-search. Instead, `check_instances` parses the texts again, proves the conditions of the instances, and shows with Z3 that the
-instances imply the rule.
+Search and checking are separate. `saturate.derive` collects ground instances of axioms, until these instances imply that the
+two sides of the rule are equal. `derive` returns the instances as texts. `replay.check_instances` does not trust the search.
+Instead, `check_instances` parses the texts again, proves the conditions of the instances, and shows with Z3 that the instances
+imply the rule.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LIMITS = SaturationLimits()
 def prove_from_axioms(rule: Rule, limits: SaturationLimits = LIMITS) -> Verdict:
     """Prove a rule from the axioms at all of its ranks.
 
-    Return `Proved` with the instances of axioms that the proof uses, or `Unknown`. The axioms never refute a rule.
+    Return `Proved` with the instances of axioms that the proof uses, or `Unknown`. This prover never returns `Refuted`.
     """
     started = time.perf_counter()
     instances: dict[str, None] = {}

@@ -40,7 +40,7 @@ class Regrouping:
 
 @dataclass(frozen=True)
 class Given:
-    """A reason for the equality of two terms: an axiom instance that was asserted, with its text and its two sides."""
+    """A reason for the equality of two terms: an asserted axiom instance, given as text and as its two sides."""
 
     text: str
     left: Term
@@ -51,10 +51,10 @@ Reason: TypeAlias = Congruence | Regrouping | Given
 
 
 def _length(extent: object) -> int:
-    """Return the writing cost of an extent, a measure of its complexity. The cost is 0 for -1, 0, 1 and single symbols.
+    """Return the writing cost (a measure of complexity) of an extent. The cost of -1, 0, 1 and each single symbol is 0.
 
-    The cost of a nonzero fraction p / q is |p| - 1 + q - 1. The cost of a symbolic size grows with the number of symbols in its
-    terms and with its coefficients.
+    The cost of a nonzero fraction p / q is |p| - 1 + q - 1. The cost of a symbolic size grows with the number of its symbols
+    and with the magnitude of its coefficients.
     """
     match extent:
         case int() | Fraction():
@@ -121,8 +121,8 @@ class Closure:
     def weight(self, term: Term) -> int:
         """Return the cost of a term: the number of its operators and variables, plus the costs of its attributes.
 
-        An operator with n > 2 operands counts as n - 1 operators. A shared operand counts each time that it occurs. Each extent
-        in an attribute has its own cost, which is 0 if the extent is in `familiar`.
+        An operator with n > 2 operands counts as n - 1 operators. A shared operand counts at each of its occurrences. Each
+        extent in an attribute has its own cost, which is 0 if the extent is in `familiar`.
         """
         known = self._weight.get(term)
         if known is not None:
@@ -145,8 +145,8 @@ class Closure:
     def lookup(self, term: Term) -> Term | None:
         """Return the representative of the term's class.
 
-        If the term is in no class, `add` would add the term to a class, and the representative of this class is returned.
-        Return None if `add` would make a new class for the term.
+        If the term is in no class, but is congruent to a term in a class, return the representative of this class. Return None
+        if the term is in no class and is congruent to no term in a class.
         """
         if term in self._parent:
             return self.find(term)
@@ -231,11 +231,11 @@ class Closure:
         return tuple(pairs)
 
     def reasons(self) -> Iterator[Reason]:
-        """Yield every reason for which classes were merged."""
+        """Yield the reason of every merge of two classes."""
         yield from (reason for _, reason in self._edges.values())
 
     def explain(self, goals: Pairs) -> tuple[list[Given], list[Regrouping]]:
-        """Return the asserted equations and the regroupings that together imply every goal by congruence.
+        """Return a set of asserted equations and regroupings that implies every goal by congruence.
 
         A regrouping changes the grouping and order of a sum or product. Each goal is a pair of terms. The two terms must
         already be in the same class.
@@ -263,8 +263,8 @@ class Closure:
     def _path(self, one: Term, other: Term) -> Iterator[Reason]:
         """Yield the reasons along the path between the two terms in the proof forest.
 
-        The path leads through the lowest common ancestor of the two terms. The reasons between this ancestor and the term
-        `other` come first.
+        The path leads through the lowest common ancestor of the two terms. The reasons between `other` and this ancestor come
+        first.
         """
         above, below = self._halves(one, other)
         yield from (reason for _, _, reason in below)

@@ -54,10 +54,10 @@ class Direction:
         return _share(self.source), _share(self.target)
 
     def weights(self, variables: Mapping[str, int]) -> tuple[int, int]:
-        """Return the pair (cost of `source`, cost of `target`) after values are substituted for the variables.
+        """Return the costs of `source` and `target` after values are substituted for their variables.
 
-        The cost of a term is the number of its operators, plus the cost of a variable's value for each occurrence of the
-        variable. `variables` maps each variable to the cost of its value. Attributes are not counted.
+        The cost of a term is the number of its operators, plus the costs of the substituted values. A value counts at each
+        occurrence of its variable. `variables` maps each variable to the cost of its value. Attributes are not counted.
         """
         source, target = (
             operators + sum(count * variables[name] for name, count in uses.items()) for operators, uses in self._shares
@@ -80,7 +80,7 @@ class Direction:
 
 
 def _share(root: Term) -> tuple[int, Counter[str]]:
-    """Count a term's operators and the occurrences of each variable. A shared subterm counts each time it occurs.
+    """Count a term's operators and the occurrences of each variable. A shared subterm counts at each of its occurrences.
 
     An operator with n > 2 operands counts as n - 1 operators.
     """
@@ -169,7 +169,7 @@ class Matcher:
     def _operands(self, pattern: Term, node: Term, found: Binding, *, partly: bool) -> Iterator[Binding]:
         """Yield the matches of a pattern's operands with the operands of a sum or product, in any order and grouping.
 
-        If `partly` is True, operands of `node` may remain unmatched.
+        If `partly` is True, some operands of the sum or product `node` may remain unmatched.
         """
         if len(node.args) >= len(pattern.args):
             wanted = sorted(pattern.args, key=lambda p: p.is_variable)
@@ -200,8 +200,8 @@ class Matcher:
 def solve_ematch_attributes(found: Binding) -> Binding | None:
     """Return the match with values for all attribute variables.
 
-    A match can contain equations between attributes that are not yet solved. Each equation is solved as soon as only one of its
-    attribute variables is unknown. Return None if an equation is contradictory or cannot be solved exactly.
+    A match can contain equations between attributes that are not yet solved. An equation is solved as soon as it has only one
+    unknown attribute variable. Return None if an equation is contradictory or cannot be solved exactly.
     """
     symbols = dict(found.symbols)
     known = Binding(found.tensors, symbols)
@@ -228,8 +228,7 @@ def _solution(want: Size, have: Extent, name: str, known: Binding) -> Extent | N
 
     `known` contains the values of the other variables in `want`.
 
-    Return None if `want` is not linear in the variable, or if solving for the variable needs a division that leaves a
-    remainder.
+    Return None if `want` is not linear in the variable, or if the solution needs a division that leaves a remainder.
     """
 
     def at(value: Extent) -> Extent:

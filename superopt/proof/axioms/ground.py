@@ -6,8 +6,8 @@
 
 The last example says that all groupings and orders of the sum a + b + c are equal.
 
-The values of the variables are terms over the variables of the proved rule. The ranks of the axiom follow from the ranks of
-these terms.
+The values of the variables are terms over the variables of the proved rule. The ranks of these terms determine the ranks of the
+axiom.
 """
 
 from __future__ import annotations
@@ -116,9 +116,9 @@ def _tensors(rule: Rule, given: Mapping[str, str], assumptions: Assumptions) -> 
 
 
 def _ranks(rule: Rule, given: Mapping[str, str], tensors: Mapping[str, Term]) -> tuple[tuple[str, int], ...]:
-    """Return a pair for each name in the axiom's `for` clause.
+    """Return a pair (name, value) for each name in the axiom's `for` clause.
 
-    The pair contains the name, and the rank, axis or tuple length at which the axiom is used.
+    The value is the rank, axis or tuple length that the name has in this instance of the axiom.
     """
     chosen: list[tuple[str, int]] = []
     for name, options in rule.statement.ranks:
@@ -133,7 +133,7 @@ def _ranks(rule: Rule, given: Mapping[str, str], tensors: Mapping[str, Term]) ->
 
 @functools.lru_cache(maxsize=PROOF.ground_argument_cache_count)
 def _read_at(axiom: str, ranks: tuple[tuple[str, int], ...]) -> Equation | None:
-    """Return the axiom at one choice of ranks. Return None if the axiom excludes this choice or is ill typed at this choice."""
+    """Return the axiom at one choice of ranks. Return None if the axiom excludes these ranks or is ill typed at these ranks."""
     statement = axioms()[axiom].statement
     if [name for name, _ in ranks] != [name for name, _ in statement.ranks]:
         return None

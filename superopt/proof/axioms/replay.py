@@ -1,9 +1,9 @@
 """Proof checking without a search: Z3 shows that the ground instances in a ledger make both sides of a rule equal.
 
-Every instance is first parsed again from its text, and its conditions are shown to follow from the conditions of the rule. The
-remaining problem for Z3 contains no quantifiers. Tensors are an uninterpreted sort. Every operator is an uninterpreted function
-of tensors and of the numbers in its attributes. Sums and products are binary functions, and products of sizes are unknowns of
-linear arithmetic.
+First, every instance is parsed again from its text. The conditions of the instance must follow from the conditions of the rule.
+The remaining problem for Z3 contains no quantifiers. Tensors are an uninterpreted sort. Every operator is an uninterpreted
+function of tensors and of the numbers in its attributes. Sums and products of tensors are binary functions. Each product of
+sizes is an unknown of linear arithmetic.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ TENSOR = z3.DeclareSort("Tensor")
 def replay_proof(rule: Rule, instances: Sequence[str]) -> Verdict:
     """Check that the axiom instances prove the rule at all of its ranks and axes.
 
-    Return `Unknown` if the instances do not prove the rule. Also return `Unknown` if the conditions of an instance hold at none
-    of the checked ranks and axes.
+    Return `Unknown` if the instances do not prove the rule. The result is also `Unknown` if the conditions of some instance
+    hold at none of the checked ranks and axes.
     """
     found = shorten_proof(rule, instances)
     if isinstance(found, Proved) and len(found.instances) < len(instances):
@@ -102,7 +102,7 @@ def check_instances(assumptions: Assumptions, instances: Sequence[str]) -> list[
 
 
 def goals_of(assumptions: Assumptions) -> tuple[tuple[Term, Term], ...]:
-    """Return the goals: each output of the left side paired with the same output of the right side."""
+    """Return the goals. A goal is a pair: an output of the left side, and the corresponding output of the right side."""
     return tuple(zip(assumptions.left, assumptions.right, strict=True))
 
 
@@ -137,7 +137,7 @@ def type_objection(assumptions: Assumptions) -> str | None:
 
 
 def _divided(known: Iterable[Cond], claim: Cond) -> bool:
-    """Return whether the claim is the result of dividing a known equality by factors that are at least 1.
+    """Return whether the claim is a known equality divided by factors that are at least 1.
 
     For example, dividing `a * n == b * n` by `n` gives `a == b`.
     """
@@ -149,15 +149,15 @@ def _divided(known: Iterable[Cond], claim: Cond) -> bool:
 
 
 def is_sound(ground: Ground, assumptions: Assumptions) -> bool:
-    """Return whether both sides of the axiom instance are well typed and have equal shapes wherever the rule applies."""
+    """Return whether both sides of the axiom instance are well typed and have equal shapes wherever the proved rule applies."""
     terms = (ground.left, ground.right)
     return all(map(assumptions.typed, terms)) and assumptions.alike(*terms)
 
 
 class Derivation:
-    """A Z3 problem: do instances of axioms imply the goals (pairs of terms that must be equal)?
+    """A problem for Z3: whether instances of axioms imply the goals. A goal is a pair of terms that must be equal.
 
-    Each query chooses which instances to assume.
+    Each query selects the instances that Z3 assumes.
     """
 
     def __init__(self, goals: Sequence[tuple[Term, Term]], grounds: Sequence[Ground]) -> None:
@@ -232,7 +232,7 @@ def _groupings(term: Term) -> list[z3.BoolRef]:
 def _partitions(operands: Sequence[Term]) -> Iterator[tuple[Sequence[Term], Sequence[Term], Sequence[Term]]]:
     """Yield every way to split a subset of the operands into two nonempty parts.
 
-    Each item contains the subset and the two parts. Each pair of parts also occurs with the parts exchanged.
+    Each yielded item contains the subset and its two parts. For each item, the item with the parts exchanged is also yielded.
     """
     places = range(len(operands))
     for count in range(2, len(operands) + 1):

@@ -32,10 +32,10 @@ class SaturationLimits:
         terms: The maximum number of terms in the closure.
         steps: The maximum total number of matching steps.
         growth: Limits on the cost of a new term. The cost of a term is about the number of its operators (see
-            `Closure.weight`). Each entry is a pair of limits. The first number limits how much more the new term may cost than
-            the term that it replaces. The second number limits how much more the new term may cost than the costliest term of
-            the goals (the pairs of terms to be made equal). The search starts with the first pair of limits. When the current
-            pair allows no further instance, the next pair applies.
+            `Closure.weight`). Each entry is a pair of limits. The first number is the maximum excess over the cost of the
+            replaced term. The second number is the maximum excess over the cost of the costliest term in the goals (the pairs
+            of terms to be made equal). The search starts with the first pair of limits. When the current pair allows no further
+            instance, the next pair applies.
     """
 
     rounds: int = PROOF.max_saturation_rounds
@@ -216,8 +216,8 @@ class Saturation:
     def _regroup(self) -> None:
         """Add regrouped sums and products to the closure, in two ways.
 
-        First, if a + b equals another term d, then d + c is added as a new form of a + b + c. Second, if d equals the sum a +
-        b, then a + b + c is added as a new form of d + c. Products are treated in the same two ways.
+        Let d be a term that equals the sum a + b. First, if the closure contains a + b + c, then d + c is added as an equal
+        term. Second, if the closure contains d + c, then a + b + c is added as an equal term. Both ways also apply to products.
         """
         for op in [name for name in self.closure.by_operator if operator(name).commutative]:
             nodes = [n for n in self.closure.by_operator[op] if self.closure.canonical(n)]
@@ -262,8 +262,8 @@ class Saturation:
     def _without(self, node: Term, part: Term) -> list[Term] | None:
         """Return the operands of `node` that remain after the operands of `part` are removed.
 
-        For each operand of `part`, one operand of `node` is removed. The removed operand is known to equal the operand of
-        `part`. Return None if some operand of `part` equals none of the remaining operands of `node`.
+        For each operand of `part`, one equal operand of `node` is removed. Return None if no equal operand remains for some
+        operand of `part`.
         """
         left = list(node.args)
         for operand in part.args:
@@ -287,7 +287,8 @@ class Saturation:
 class _Parts:
     """A lookup table of sums (or products).
 
-    The table finds a sum by the sum's own class of equal terms, and by the class of the sum's first operand.
+    The table has two keys for each sum: the class of terms equal to the sum, and the class of terms equal to the sum's first
+    operand.
     """
 
     def __init__(self, closure: Closure, sums: Sequence[Term]) -> None:
@@ -299,8 +300,8 @@ class _Parts:
     def of(self, node: Term) -> Iterator[Term]:
         """Yield the sums whose first operand equals an operand of `node`, and the sums that equal an operand of `node`.
 
-        The sums are yielded in the order of the list from which the lookup table was built. The table is updated during the
-        iteration, because classes may merge.
+        The sums are yielded in the order of the list `sums` in `__init__`. The table is updated during the iteration, because
+        classes may merge.
         """
         place = -1
         while (place := self._next(node, place)) < len(self._sums):

@@ -1,6 +1,7 @@
 """Verdicts on axioms.
 
-A valid entry of the ledger (the file of stored verdicts) is used. Otherwise, the axiom is proved anew.
+The verdict is read from the ledger (the file of stored verdicts) if the ledger has a valid entry. Otherwise, the axiom is
+proved anew.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def axiom_ledger() -> Mapping[str, LedgerEntry]:
 
 
 def resting_on_axioms(proof: Proved) -> Verdict:
-    """Return the proof, limited to the sizes for which its axioms are proved. Return `Unknown` if an axiom is not proved."""
+    """Limit the proof to the sizes for which its axioms are proved. Return `Unknown` if an axiom is not proved."""
     bounded = list(proof.bounded)
     for axiom in proof.axioms:
         match axiom_verdict(axiom):

@@ -1,7 +1,7 @@
 """Reindexings between two products.
 
-A reindexing writes the bound indices of one product as expressions in the bound indices of the other product. A reindexing is
-computed from the indices in the factors, because two factors that read the same element are equal.
+A reindexing writes the bound indices of one product as expressions in the bound indices of the other product. The indices in
+the factors determine the reindexing: two factors are equal if both read the same element.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _completed(
 ) -> Iterator[tuple[Reindexing, Reindexing]]:
     """Complete both reindexings in every possible way, and yield the two completed reindexings.
 
-    In each result, the missing indices of the source are paired with the missing indices of the target in a different way.
+    Each result pairs the missing indices of the source with the missing indices of the target in a different order.
     """
     here = [k for k in source if k not in backward]
     there = [k for k in target if k not in forward]
@@ -109,7 +109,7 @@ def _completed(
 def pairings(source: Sequence[Factor], target: Sequence[Factor]) -> Iterator[list[Pair]]:
     """Yield a list of index pairs for each way to pair the parts of `source` with the parts of `target`.
 
-    The pairs of a list are candidates for equal indices: if the two indices of each pair are equal, the factors may be equal.
+    If the two indices of each pair in the list are equal, the factors may be equal.
     """
     options = [list(_pairs(a, b)) for a, b in zip(source, target, strict=True)]
     for choice in itertools.product(*options):
@@ -258,8 +258,8 @@ def _times(a: Extent, b: Extent) -> Extent:
 def splittable_index(numerator: Extent, allowed: Callable[[Atom], bool]) -> Sym | None:
     """Return an index that can be written in terms of the quotient and the remainder of a division of `numerator`.
 
-    The index is a term of the numerator with coefficient 1, and occurs nowhere else in the numerator. Only indices for which
-    `allowed` returns True are considered. Return None if no index has these properties.
+    The index is a term of the numerator with coefficient 1, and occurs in no further term of the numerator. `allowed` must
+    return True for the index. Return None if no index has these properties.
     """
     if not isinstance(numerator, Size):
         return None

@@ -35,7 +35,7 @@ Key: TypeAlias = "tuple[str, ...]"
 
 @functools.lru_cache(maxsize=PROOF.alpha_cache_count)
 def shape(summand: Summand) -> tuple[Key, Extent]:
-    """Return a key of the summand and the summand's constant factor, which is a number or a size.
+    """Return two values: a key of the summand, and the summand's constant factor (a number or a size).
 
     The key is the same for summands that differ only in the constant factor, the names of bound indices or the order of parts.
     """
@@ -82,7 +82,7 @@ def _numbered(summand: Summand, number: Extent) -> Summand:
 
 
 def _apart(coefficient: Extent, bound: tuple[Sym, ...]) -> tuple[Extent, Extent]:
-    """Split a coefficient into a constant factor and the rest. The rest is 1 if the coefficient has no bound index."""
+    """Split a coefficient into a constant and a second factor, which is 1 if the coefficient has no bound index."""
     if not isinstance(coefficient, Size) or not set(bound) & set(atoms(coefficient)):
         return coefficient, 1
     leading = Fraction(coefficient.terms[-1][1])

@@ -2,15 +2,15 @@
 
 A question asks whether a condition follows from other conditions. Extents of variables are at least 1. Attribute variables are
 integers unless they are marked as real, and indices are integers. A quotient is unconstrained unless its denominator is at
-least 1. A product of unknowns is first treated as a new unknown. Only simple bounds of this new unknown are used, such as
-`a * b >= b` for `a >= 1` and `b >= 0`. Most questions are then linear. If linear arithmetic cannot decide a question, Z3's
-nonlinear arithmetic is used. The limit on Z3's work is a count of steps and not a time, so that a verdict does not depend on
-the machine. The earlier questions to a solver can change the solver's next answer. Each verdict is therefore computed with a
-fresh solver.
+least 1. At first, each product of unknowns is treated as a new unknown. Only simple bounds of the new unknown are used, such as
+`a * b >= b` for `a >= 1` and `b >= 0`. With these new unknowns, most questions are linear. If linear arithmetic cannot decide a
+question, Z3's nonlinear arithmetic is used. The limit on Z3's work is a count of steps and not a time, so that a verdict does
+not depend on the machine. Earlier questions to a solver can change the solver's next answers, so each verdict on a rule or
+axiom is computed with a fresh solver.
 
-Most questions that arise in a proof remain undecided. Undecided questions take the longest and support no proof. A ledger can
-therefore list the digests of undecided questions, and later checks skip these questions. A skipped question counts as
-undecided, so the list cannot make a false condition pass.
+Most questions that arise in a proof remain undecided. Undecided questions take the longest time, and no proof depends on an
+undecided question. A ledger can therefore list the digests of undecided questions, and later checks skip these questions. A
+skipped question counts as undecided, so the list cannot make a false condition pass.
 """
 
 from __future__ import annotations
@@ -65,7 +65,9 @@ from superopt.proof.definitions.products import (
 )
 
 DIGEST = 8
-"""The number of hexadecimal digits in the digest of a question. A question asks whether a condition follows from others."""
+"""The number of hexadecimal digits in the digest of a question. A question asks whether a condition follows from other
+conditions.
+"""
 
 
 def z3_solver_version() -> str:
@@ -104,7 +106,7 @@ def skip_questions(questions: Container[str] = frozenset()) -> Iterator[Collecti
     """Run a block in which certain questions are not asked and count as undecided. The block starts without cached answers.
 
     A question asks whether a condition follows from other conditions. `questions` contains the digests of the skipped
-    questions. All other questions are asked in this block, even if an enclosing block skips these questions.
+    questions. The block asks all other questions, including the questions that an enclosing block skips.
 
     Yields:
         The digests of all undecided questions in the block, in the order in which the questions arise.
@@ -130,7 +132,7 @@ def is_valid(assumptions: Iterable[Cond], claim: Cond, effort: SolverEffort = So
 
 
 def is_contradictory(assumptions: Iterable[Cond], effort: SolverEffort = SolverEffort.PRODUCTS) -> bool:
-    """Return whether the assumptions cannot hold together. False can also mean undecided."""
+    """Return whether the assumptions contradict each other. False can also mean undecided."""
     known = frozenset(assumptions)
     return False in known or any(negation(c) in known for c in known) or _decided(known, claim=False, effort=effort)
 
@@ -138,8 +140,9 @@ def is_contradictory(assumptions: Iterable[Cond], effort: SolverEffort = SolverE
 def _stronger(assumptions: Sequence[Cond], claim: Cond) -> bool:
     """Return whether the assumptions are shown, without a solver, to imply a claim `left >= 0`.
 
-    The claim is shown in two cases. In the first case, an assumption has the same terms and an equal or smaller constant term.
-    In the second case, the claim is true because extents of variables are at least 1. An example is `2 * x.shape[-1] - 1 >= 0`.
+    The result is True in two cases. In the first case, an assumption has the same terms as the claim, and an equal or smaller
+    constant term. In the second case, the claim is true because extents of variables are at least 1. An example of the second
+    case is `2 * x.shape[-1] - 1 >= 0`.
     """
     if not isinstance(claim, Compare) or claim.relation != ">=":
         return False
@@ -383,7 +386,7 @@ def _monomials(condition: Cond) -> Iterator[Monomial]:
 
 
 class _Nonlinear(_Linear):
-    """A solver that is used for only one question and represents products by Z3's nonlinear multiplication."""
+    """A solver for a single question. The solver represents products by Z3's nonlinear multiplication."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The conditions that a rule may assume about its sizes, in a form in which equal sizes are equal polynomials.
+"""The conditions that a rule may assume about its sizes. Sizes that are equal under these conditions become equal polynomials.
 
 If the left side is well typed, some equalities between sizes hold. Each equality is solved for one size, and the solution is
 substituted everywhere. For example, `y.shape[-2]` becomes `x.shape[-1]` if the left side contains `x @ y`. Inequalities stay in
@@ -57,12 +57,12 @@ class Assumptions:
         right: The terms of the right side, without eliminated sizes.
         facts: The conditions that remain after the equalities are solved.
         solved: A mapping from each eliminated size to its solution, which is expressed in the remaining sizes.
-        divisions: Pairs (conditions, equality). Some equalities are changed before they are solved, for example divided by a
-            positive factor. Each pair contains a changed equality and the conditions from which it must follow. The conditions
-            of a pair are all conditions that were known when the equality was changed.
+        divisions: Pairs (conditions, equality). Some equalities are changed before a size is solved for. For example, an
+            equality is divided by a positive factor. Each pair contains a changed equality, and all conditions that were known
+            when the equality was changed. The changed equality must follow from these conditions.
 
     Raises:
-        ShapeError: The conditions contradict each other, or no sizes at which the left side is well typed make the right side
+        ShapeError: The conditions contradict each other, or the right side is ill typed at all sizes at which the left side is
             well typed.
     """
 
@@ -95,8 +95,8 @@ class Assumptions:
     def value(self, atom: Atom) -> Extent | None:
         """Return the solution if an equality was solved for the atom (a size or a quotient). Otherwise, return None.
 
-        The method serves as the argument of `substitute`. A quotient in `_opaque` is returned unchanged, so that no size inside
-        the quotient is replaced.
+        The method serves as the argument of `substitute`. For a quotient in `_opaque`, return the quotient itself, so that no
+        size inside the quotient is replaced.
         """
         return size(atom) if atom in self._opaque else self.solved.get(atom)
 
@@ -152,8 +152,8 @@ class Assumptions:
     def _bounded_below(self, condition: Cond) -> bool:
         """Return whether the condition follows from the lower bounds of its atoms, such as sizes and attribute variables.
 
-        The answer is True only if the condition says that a polynomial is at least 0. Except for the constant term, the
-        coefficients of the polynomial must not be negative. The lower bounds must also be at least 0.
+        The result is True only if the condition says that a polynomial is at least 0. All coefficients of the polynomial,
+        except the constant term, must be at least 0. The lower bounds must also be at least 0.
         """
         if not isinstance(condition, Compare) or condition.relation != ">=":
             return False
@@ -233,7 +233,8 @@ def _lower_bounds(facts: Iterable[Cond]) -> dict[Atom, int]:
 class _Solution:
     """The solution `atom = value` of the equality `condition`.
 
-    `whole` contains some quotients in `value`. Later substitutions must not change these quotients or the sizes inside them.
+    `whole` contains quotients in `value` that later substitutions must not change. Sizes inside these quotients must not change
+    either.
     """
 
     condition: Cond
@@ -270,7 +271,7 @@ def _solution(condition: Cond, lowest: Mapping[Atom, int], wanted: tuple[type, .
 def _unit(extent: Size, lowest: Mapping[Atom, int]) -> Size | None:
     """Return `a - 1` for an extent `a * b - 1` with positive integers `a` and `b`. Return None for other extents.
 
-    If a product of positive integers is 1, each factor is 1. Where `a * b - 1` is 0, `a - 1` is therefore 0.
+    If a product of positive integers is 1, each factor is 1. Therefore, if `a * b - 1` is 0, then `a - 1` is also 0.
     """
     monomial, constant = _product(extent)
     positive = all(isinstance(a, Dim) or lowest.get(a, 0) >= 1 for a in monomial)
@@ -281,7 +282,7 @@ def _unit(extent: Size, lowest: Mapping[Atom, int]) -> Size | None:
 def _divisor(extent: Size) -> Size | None:
     """Return an extent `d - v` that is zero exactly where the extent `n // d - q` is zero.
 
-    The numbers n, q and v are integers. Return None if v does not exist, or if the extent has another form.
+    The numbers n, q and v are integers. Return None if there is no such v, or if the extent is not of the form `n // d - q`.
     """
     monomial, quotient = _product(extent)
     if len(monomial) != 1 or quotient < 1 or not isinstance(monomial[0], Floor):

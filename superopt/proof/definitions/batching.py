@@ -1,14 +1,14 @@
 """Proofs that a rule with an additional batch axis follows from the same rule without the axis.
 
 For example, let x and y have rank 3, and let w have rank 2. Each slice of `x @ w + y @ w` along the first axis of x and y also
-has the form `x @ w + y @ w`, with x and y of rank 2. JAX's vmap adds an axis in the same way. The equation with the batch axis
-is called the larger equation. The equation without the batch axis is called the smaller equation. The larger equation follows
-from the smaller equation if three claims are shown for all sizes:
+has the form `x @ w + y @ w`, with x and y of rank 2. The first axis is the batch axis, as in JAX's vmap. The equation with the
+batch axis is called the larger equation. The equation without the batch axis is called the smaller equation. The larger
+equation follows from the smaller equation if three claims are shown for all sizes:
 
 - The assumptions of the smaller equation follow from the assumptions of the larger equation.
 - Each term of the larger equation corresponds to a term of the smaller equation. If the larger term has the batch axis, each of
-  its slices along this axis equals the smaller term. This is shown at one symbolic position. At this position, the operator's
-  definition gives the same expression for the slice and for the smaller term.
+  its slices along this axis equals the smaller term. The proof uses one symbolic position: at this position, the operator's
+  definition gives equal expressions for the slice and for the smaller term.
 - Each typing condition of the larger equation's right side is also an assumption of the larger equation or a typing condition
   of the smaller equation's right side.
 
@@ -52,7 +52,7 @@ from superopt.proof.definitions.normal import Normal, TooLongError, Tree, TreeVa
 
 BATCH = size(Sym("batch."))
 WHOLE = -1
-"""The value that is used instead of the position of the batch axis for a term without a batch axis."""
+"""A placeholder for the position of the batch axis, for terms without a batch axis."""
 
 Places: TypeAlias = "dict[tuple[Term, Term], int | None]"
 
@@ -60,8 +60,8 @@ Places: TypeAlias = "dict[tuple[Term, Term], int | None]"
 def representatives(equations: Iterable[Equation]) -> list[Equation]:
     """Return a subset of the equations. The subset implies all of the equations. Equations of low rank come first.
 
-    An equation is left out if it follows from an equation with one axis fewer. If the returned equations hold and have
-    well-typed right sides, all equations hold and have well-typed right sides.
+    An equation is left out if an equation with one axis fewer implies it. If all returned equations hold and have well-typed
+    right sides, then all given equations hold and have well-typed right sides.
     """
     chosen: list[Equation] = []
     known: list[Equation] = []
@@ -136,7 +136,7 @@ class _Batched:
         return None not in left and left == right and self._granted() and self._given()
 
     def _one_extent(self) -> bool:
-        """Return whether the batch axis has the same extent in all tensors, and the extent is at least 1."""
+        """Return whether all extents of the batch axis, in the different tensors, are equal and at least 1."""
         extents = {self._extent_of_batch(name, place) for name, place in self.grown.items()}
         self._batch = extents.pop()
         return not extents and (self._equal.positive(self._batch) or at_least(self._batch, 1) in self._known)
@@ -162,7 +162,7 @@ class _Batched:
     # ------------------------------------------------------------ sizes
 
     def _small(self, extent: Extent) -> Extent:
-        """Express an extent of the smaller equation in the sizes of the larger equation, and return the result."""
+        """Rewrite an extent of the smaller equation in terms of the sizes of the larger equation."""
         known = self._small_extents.get(extent) if isinstance(extent, Size) else extent
         if known is None:
             known = self._small_extents[extent] = self._equal.extent(substitute(extent, self._moved.get))
@@ -220,7 +220,8 @@ class _Batched:
 
 
 def _moved(smaller: Equation, grown: Mapping[str, int], tensors: Collection[str]) -> Iterator[tuple[Atom, Extent]]:
-    """Yield a pair (name in the smaller equation, name in the larger equation) for each size that has two different names.
+    """Yield a pair (name in the smaller equation, name in the larger equation) for each size whose name differs in the two
+    equations.
 
     Axes are counted from the end, so the extents of axes before the batch axis have different names. The entries of a tuple
     attribute are counted from the front, so the entries after the batch axis have different names.
@@ -270,7 +271,7 @@ class _Equal:
         return _plain(substitute_cond(condition, self._chosen.get) if self._chosen else condition)
 
     def positive(self, extent: Extent) -> bool:
-        """Return whether the extent is at least 1 because the extents of variables in it are at least 1."""
+        """Return whether the extent is at least 1 because all extents of variables are at least 1."""
         return _plain(at_least(extent, 1)) is True
 
 
@@ -298,7 +299,8 @@ def _plain(condition: Cond) -> Cond:
 
 
 def claim_without_factors(condition: Cond, positive: Collection[Atom] = ()) -> Cond:
-    """Divide a claim (an equality or a disequality) by its positive common factors, and make its first coefficient positive.
+    """Divide a claim (an equality or a disequality) by its positive common factors. Make the first coefficient of the claim
+    positive.
 
     Extents of variables and the atoms in `positive` are positive.
     """
@@ -339,7 +341,7 @@ def _mapped(value: Attribute, size_of: Callable[[Extent], Extent]) -> Attribute:
 def _renamed(*nodes: _Node) -> Iterator[_Node]:
     """Yield the nodes with their sizes renamed in the order of first occurrence.
 
-    Nodes that differ only in names of sizes become equal.
+    After the renaming, nodes that differed only in names of sizes are equal.
     """
     names: dict[Atom, Extent] = {}
 
@@ -360,9 +362,8 @@ def _renamed(*nodes: _Node) -> Iterator[_Node]:
 def _acts_slicewise(small: _Node, large: _Node, places: tuple[int, ...], place: int, rank: int) -> bool:
     """Return whether the larger node can be computed slice by slice with the smaller node.
 
-    If the smaller node is applied to slices of the operands, it must give a slice of the larger node's result. The arguments
-    are those of `_slicewise`. Sizes are renamed first. The result is cached. If the nodes of two calls differ only in names of
-    sizes, the calls therefore share the cached result.
+    See `_slicewise` for the arguments. Sizes are renamed before `_slicewise` is called, so that nodes that differ only in names
+    of sizes share one cached result.
     """
     return _slicewise(*_renamed(small, large), places, place, rank)
 
@@ -371,9 +372,9 @@ def _acts_slicewise(small: _Node, large: _Node, places: tuple[int, ...], place: 
 def _slicewise(small: _Node, large: _Node, places: tuple[int, ...], place: int, rank: int) -> bool:
     """Return whether the larger node can be computed slice by slice with the smaller node.
 
-    If the smaller node is applied to slices of the operands, it must give a slice of the larger node's result. `places`
-    contains the batch axis of each operand. An operand without a batch axis has the entry WHOLE and is not sliced. `place` is
-    the batch axis of the result. `rank` is the rank of the result's slices.
+    That is, the smaller node must turn slices of the operands into a slice of the larger node's result. `places` contains the
+    batch axis of each operand. An operand without a batch axis has the entry WHOLE and is not sliced. `place` is the batch axis
+    of the result. `rank` is the rank of the result's slices.
     """
     at = tuple(size(Sym(f"i.{p}")) for p in range(rank))
     one = _element(large, (WHOLE,) * len(places), (*at[:place], BATCH, *at[place:]))
@@ -384,7 +385,7 @@ def _slicewise(small: _Node, large: _Node, places: tuple[int, ...], place: int, 
 def _element(node: _Node, places: tuple[int, ...], at: Shape) -> Tree:
     """Return the node's result on unknown operands at one position.
 
-    If an operand has a batch axis, only its slice at the symbolic batch index is read.
+    If an operand has a batch axis, only the operand's slice at the symbolic batch index is read.
     """
     notation = Normal()
 

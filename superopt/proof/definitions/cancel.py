@@ -1,9 +1,10 @@
 """Tests of whether a sum is zero. Summands with equal products of elements cancel where their index domains overlap.
 
-A summand is summed over a domain: the values of its bound indices. Two summands overlap where a reindexing maps a point of one
-domain to a point of the other domain, and the inverse reindexing maps the point back. On the overlap, the reindexing is
-therefore a bijection, and the coefficients of the summands are added. Outside the overlap, each summand remains. The domains
-need not be equal: a sum over n + m elements cancels against the sums over the first n and the last m elements.
+A summand is summed over a domain: the values of its bound indices. Two summands overlap where a reindexing maps points of the
+first domain to points of the second domain, and the inverse reindexing maps these points back. The reindexing is therefore a
+bijection on the overlap. The coefficients of the summands are added on the overlap. Outside the overlap, the summands stay
+unchanged. The domains need not be equal: a sum over n + m elements cancels against the sums over the first n and the last m
+elements.
 """
 
 from __future__ import annotations
@@ -90,9 +91,9 @@ class Cancellation:
 
     Attributes:
         told: Pairs of a value and its sign in the current case of a case split.
-        depth: The number of enclosing proof steps: case splits, cleared denominators and common summations.
-        remainder: The uncancelled summands of the sum that was tested last. `remainder` is empty if the tested sum was shown to
-            be zero.
+        depth: The nesting depth of proof steps. The counted steps are case splits, cleared denominators and common summations.
+        remainder: The summands that did not cancel in the sum that was tested last. `remainder` is empty if this sum was shown
+            to be zero.
     """
 
     notation: Normal
@@ -158,9 +159,9 @@ class Cancellation:
     def _under_one_sum(self, facts: Guard, value: Sum) -> bool:
         """Split the summands into two groups, and return whether the sum of each group is shown to be zero.
 
-        Consider the first summand that has bound indices. The first group consists of all summands whose bound indices have the
-        same ranges as the indices of this first summand. For each choice of the indices, the terms of the first group must add
-        up to zero. The second group consists of all other summands, whose sum must be zero.
+        Let s be the first summand that has bound indices. The first group consists of all summands whose bound indices have the
+        same ranges as the bound indices of s. For each choice of the indices, the terms of the first group must add up to zero.
+        The second group consists of the remaining summands. The sum of the second group must be zero.
         """
         first = next((s for s in value if s.bound), None)
         if first is None:
@@ -176,7 +177,7 @@ class Cancellation:
         return self._deeper().zero(inside, tuple(bodies)) and (not others or self._deeper().zero(facts, tuple(others)))
 
     def _body(self, first: Summand, other: Summand) -> Summand | None:
-        """Return the summand `other` without its summation, with its bound indices renamed to those of `first`.
+        """Return the summand `other` without its summation. Its bound indices are renamed to the bound indices of `first`.
 
         Return None if the indices of the two summands have different ranges.
         """
@@ -275,8 +276,8 @@ class Cancellation:
     def covered(self, facts: Guard, candidate: GuardedValue, others: Sequence[GuardedValue]) -> bool:
         """Return whether `candidate` is shown to equal an operand in `others` wherever the guard of `candidate` holds.
 
-        `candidate` and `others` are operands of maxima. In different parts of its domain, `candidate` may equal different
-        operands.
+        `candidate` and `others` are operands of maxima. `candidate` may equal one operand in a part of its domain, and a
+        different operand in another part.
         """
         open_: Guard = (*facts, *candidate.guard)
         if is_contradictory(open_):
@@ -330,8 +331,8 @@ def _ends(candidate: GuardedValue, reading: Reindexing, bound: Sequence[Sym]) ->
     """Complete a reindexing, and yield the results.
 
     The argument `reading` is a reindexing that may lack values for some of the indices in `bound`. A missing index gets the
-    least value that a condition of the candidate's guard allows. If two conditions have different least values, both values are
-    tried.
+    least value that a guard condition of the maximum's operand `candidate` allows. If two conditions have different least
+    values, both values are tried.
     """
     k = next((k for k in bound if k not in reading), None)
     if k is None:

@@ -1,4 +1,6 @@
-"""Case splits. The cases differ in which of two values is larger, or in the sign of a step function's argument."""
+"""Case splits. One kind of split depends on which of two values is larger. The second kind depends on the sign of a step
+function's argument.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ class SignCase:
 
     Attributes:
         told: Pairs of a value and its sign in this case.
-        replaced: A tensor element whose value is known in this case. None if there is no such element.
+        replaced: A tensor element whose value is known in this case. None if no element has a known value.
         by: The value of the tensor element `replaced`, as a sum. The sum is empty if `replaced` is None, or if the value of
             `replaced` is zero.
     """
@@ -66,7 +68,7 @@ def sign_cases(value: Sum, notation: Normal) -> tuple[SignCase, ...] | None:
 def _upright(value: Sum, notation: Normal) -> Sum:
     """Return a simpler sum that has the same sign as the value wherever the value is not 0.
 
-    In a product, 1 / x becomes x. If every term of a sum over an index is x times a non-negative factor, the sum becomes x.
+    In a product, 1 / x becomes x. A sum over an index becomes x if every term of this sum is x times a non-negative factor.
     """
     if len(value) != 1 or isinstance(value[0].coefficient, Size):
         return value

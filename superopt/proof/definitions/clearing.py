@@ -1,7 +1,8 @@
 """Clearing of denominators: a sum is zero if it is zero after multiplication by a nonzero denominator.
 
-A denominator is cleared only if it is known to be nonzero wherever the guard of at least one summand holds. This is not known
-in two cases: the sum contains a step function, or a summand with the denominator has a guard that another summand lacks.
+A denominator is cleared only if it is known to be nonzero wherever the guard of at least one summand holds. In two cases, a
+denominator is not cleared: the sum contains a step function, or a summand with the denominator has a guard condition that
+another summand lacks.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from superopt.proof.definitions.sums import (
 def clear_denominator(value: Sum, notation: Normal) -> Sum | None:
     """Multiply the sum by a denominator and return the result.
 
-    The denominator is a power that occurs in the sum with a negative exponent, and its base contains no bound index. Return
-    None if no denominator can be cleared, or if the result is too long.
+    The denominator is a power with a negative exponent in the sum. The base of the power contains no bound index. Return None
+    if no denominator can be cleared, or if the result is too long.
     """
     if any(map(_steps, value)):
         return None
@@ -49,8 +50,8 @@ def clear_denominator(value: Sum, notation: Normal) -> Sum | None:
 def _everywhere(value: Sum, key: Key) -> bool:
     """Return whether the base with the key `key` is known to be nonzero wherever the guard of at least one summand holds.
 
-    Consider the guard conditions of all summands that divide by the base, except conditions on bound indices. The result is
-    True if the guard of every summand contains all of these conditions.
+    Let C be the set of guard conditions of all summands that divide by the base, without conditions on bound indices. The
+    result is True if the guard of every summand contains all conditions in C.
     """
     dividing = [s for s in value if _exponent(s, key) < 0]
     conditions = {c for s in dividing for c in s.guard if not any(mentions_index(c, k) for k in s.bound)}

@@ -108,7 +108,7 @@ class TensorComparison:
 
 
 def _with_short_quotients(facts: Guard, value: Sum) -> Sum:
-    """Evaluate quotients that are -1, 0 or 1, and remove remainders that are too small to change a quotient."""
+    """Evaluate quotients that are -1, 0 or 1, and remove remainders that do not change a quotient."""
     for quotient in dict.fromkeys(floor_quotients(e for s in value for e in extents_in(s))):
         number = quotient_value(facts, quotient)
         shorter = quotient_without_remainder(facts, quotient) if number is None else number

@@ -32,7 +32,7 @@ def common_content(facts: Guard, values: Sequence[Summand], least: Sign, signs: 
     """Return a common divisor of the summands: the product of a number, sizes, factors and an exponential.
 
     If `least` is POSITIVE, all sizes and factors in the divisor are known to be positive. If `least` is NOT_NEGATIVE, all sizes
-    and factors in the divisor are known to be non-negative. Parts that contain bound indices are left out.
+    and factors in the divisor are known to be non-negative. No factor or exponent in the divisor contains a bound index.
     """
     if not values:
         return Summand(1)

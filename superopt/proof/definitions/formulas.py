@@ -1,7 +1,7 @@
 """Arithmetic formulas for Z3, built through Z3's C interface.
 
-Z3's own Python classes build the same formulas, but check sorts at every step. For the questions in proofs, these checks take
-more time than Z3 takes to answer.
+Z3's own Python classes build the same formulas, but check sorts at every step. In proofs, these checks take more time than Z3
+takes to answer the questions.
 """
 
 from __future__ import annotations

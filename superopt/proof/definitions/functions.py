@@ -3,8 +3,8 @@
 The canonical form has the function's value wherever the function is defined. The canonical form may also be defined where the
 function is undefined. For example, the canonical form of `x * (1 / x)` is 1. `superopt.proof.domains` therefore checks
 separately where the sides of a rule are defined. Roots and reciprocals are written as powers. Factors are moved out of a
-power's base where possible. A base can be a sum of exponentials whose exponents share terms. An exponential of the shared terms
-is then moved out of this base.
+power's base where possible. If a base is a sum of exponentials whose exponents share terms, an exponential of the shared terms
+is moved out of the base.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class _Functions:
     def monomial_power(self, summand: Summand, exponent: Extent) -> Sum:
         """Return a power of a product.
 
-        The power of a single factor is split off if this power is known to be defined.
+        The power of a factor becomes a separate factor if this power is known to be defined.
         """
         counts = Counter(map(factor_key, summand.factors))
         factors = {factor_key(f): f for f in summand.factors}
@@ -286,7 +286,7 @@ class _Functions:
         return single(Call("log", (value,)))
 
     def factor_log(self, factor: Factor) -> Sum:
-        """Return the logarithm of a factor that is positive where it is defined."""
+        """Return the logarithm of a factor. The factor must be positive wherever the factor is defined."""
         match factor:
             case Call("exp", (argument,)):
                 return argument
@@ -390,7 +390,7 @@ class _Functions:
         return value
 
     def held_power(self, held: Factor, exponent: Extent) -> Sum:
-        """Return a power of a factor. A factor with the form `sum ** 1` stands for the sum itself."""
+        """Return a power of a factor. If the factor is `sum ** 1`, return a power of the sum."""
         base = held.base if isinstance(held, Power) and held.exponent == 1 else single(held)
         if exponent == 0:
             return ONE

@@ -1,11 +1,11 @@
 """The index prover: proves equations between terms for all sizes from the definitions of their operators.
 
 Both sides are evaluated to a normal form at one symbolic position, and their difference is shown to be zero. This proof can
-fail because of a group count (as in a convolution) or a factor of a reshape. The equation is then proved only for a few values
-of this count or factor, and the verdict lists the values. All other sizes stay symbolic. Both sides are evaluated on random
-instances (choices of sizes and attributes) before a proof is tried, and again after a proof has failed. A counterexample
-refutes the equation. An equation without instances is never reported as proved. If there is neither a proof nor a
-counterexample, the verdict is `Unknown`.
+fail because of a group count (as in a convolution) or a factor of a reshape. In this case, the equation is proved only for a
+few values of the count or factor, and the verdict lists these values. All remaining sizes stay symbolic. Both sides are
+compared on random instances (choices of sizes and attributes) before a proof is tried, and again after a proof has failed. A
+difference is a counterexample, which refutes the equation. An equation for which no instance exists is never reported as
+proved. If there is neither a proof nor a counterexample, the verdict is `Unknown`.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def prove_equation(equation: Equation, *, seed: int = 0, both_ways: bool = False
 
     Both sides are assumed to be well typed, and the equation's condition `where` is assumed to hold.
 
-    `Proved` means that the right side is defined, and equals the left side, wherever the left side is defined. With
+    `Proved` means that, wherever the left side is defined, the right side is also defined and equals the left side. With
     `both_ways`, the left side is also defined wherever the right side is defined.
     """
     started = time.perf_counter()
@@ -245,11 +245,11 @@ def _with_positive_quotients(facts: Guard) -> Guard:
 
 
 def commutative_obligations() -> Iterator[tuple[str, Verdict]]:
-    """Yield a verdict on commutativity and a verdict on associativity for each commutative operator.
+    """Yield two verdicts for each commutative operator: one on commutativity and one on associativity.
 
-    When a term is built, the operands of a commutative operator are sorted, so the two sides of each law become the same term.
-    The laws are therefore not proved with terms. Instead, the operator's binary definition is applied directly to exchanged and
-    regrouped operands, and the results are compared.
+    Terms cannot state these laws: the operands of a commutative operator are sorted, so both sides of a law are the same term.
+    Instead, the operator's binary definition is applied directly to exchanged and regrouped operands, and the results are
+    compared.
     """
     for name, spec in registry().items():
         if spec.commutative:

@@ -1,6 +1,6 @@
 """Simplification of maxima.
 
-Nested maxima are flattened, operands that are never the largest are dropped, and common parts are moved out.
+Nested maxima are flattened, operands that are never the largest operand are dropped, and common parts are moved out.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ INCREASING = ("exp", "log", "erf", "positive")
 def largest(facts: Guard, candidates: Sequence[GuardedValue], notation: Normal) -> Sum:
     """Return the maximum of the candidates, simplified. The values of the candidates must be simplified already.
 
-    A candidate is an operand of the maximum. The operand has one value for each choice of its bound indices at which its guard
+    A candidate is an operand of the maximum. A candidate has one value for each choice of its bound indices at which its guard
     holds.
 
     The absolute value of x is written as the maximum of x and -x. This maximum is simplified further only if the sign of x is
@@ -75,7 +75,7 @@ def _plain(candidate: GuardedValue) -> bool:
 def _unbound(facts: Guard, candidate: GuardedValue) -> GuardedValue:
     """Remove the guard and the bound indices of a maximum's operand if the operand's value does not depend on these indices.
 
-    This is done only if the guard is shown to hold where all bound indices are 0.
+    The guard must be shown to hold where all bound indices are 0.
     """
     if not candidate.bound or set(candidate.bound) & {a for s in candidate.value for e in extents_in(s) for a in atoms(e)}:
         return candidate
@@ -125,9 +125,9 @@ def _not_negative(facts: Guard, summand: Summand, notation: Normal) -> bool:
 
 
 def _undominated(facts: Guard, candidates: list[GuardedValue], notation: Normal) -> list[GuardedValue]:
-    """Remove an operand of a maximum if the operand is shown never to exceed another operand.
+    """Remove the operands that are shown never to exceed a second operand of the maximum.
 
-    The other operand must have no guard and no bound indices.
+    The second operand must have no guard and no bound indices.
     """
     plain = [c for c in candidates if not c.bound and not c.guard]
     if len(plain) > PROOF.max_compared_candidates:
@@ -230,7 +230,7 @@ def _head(factor: Factor) -> tuple[object, ...]:
 def _rises(facts: Guard, candidates: Sequence[GuardedValue], notation: Normal) -> bool | None:
     """Return True if the outermost function of all operands is increasing, and False if the function is decreasing.
 
-    Return None if neither is known.
+    Return None if the function is not known to be increasing or decreasing.
     """
     match candidates[0].value[0].factors[0]:
         case Call(function, (_,)) if function in INCREASING:

@@ -55,8 +55,8 @@ class TooLongError(Exception):
 class Choice:
     """A node of a decision tree.
 
-    Where the condition holds, the value of the node is the value of the subtree `then`. Elsewhere, it is the value of the
-    subtree `other`. The condition contains no bound index.
+    Where the condition holds, the node has the value of the subtree `then`. Elsewhere, the node has the value of the subtree
+    `other`. The condition contains no bound index.
     """
 
     condition: Cond
@@ -120,7 +120,7 @@ def flatten_tree(tree: Tree, guard: Guard = ()) -> Sum:
 
 
 class TreeValue:
-    """A decision tree with addition, subtraction and multiplication, so that operator definitions can use it as a number."""
+    """A decision tree that operator definitions can use as a number: with addition, subtraction and multiplication."""
 
     __slots__ = ("notation", "tree")
 
@@ -152,7 +152,7 @@ class Normal:
     def telling(self, signs: Signs) -> Normal:
         """Return an interpreter with `signs` as the known signs of values.
 
-        The two interpreters never create indices with the same name.
+        The indices that the two interpreters create never have the same name.
         """
         other = Normal(signs)
         other._count, other._work = self._count, self._work
@@ -186,8 +186,8 @@ class Normal:
     def product(self, a: Sum, b: Sum) -> Sum:
         """Expand the product of two sums. Indices that both sums bind are renamed in the second sum.
 
-        If a function is not defined everywhere, zero times the function stays as a summand with coefficient 0. The product is
-        undefined wherever the function is undefined.
+        If one of the sums is zero, the product still contains, with coefficient 0, each summand whose functions are not defined
+        everywhere. The product is therefore undefined wherever one of these functions is undefined.
         """
         if not a or not b:
             return tuple(replace(s, coefficient=0) for s in a or b if has_partial_function((s,)))
@@ -199,9 +199,9 @@ class Normal:
         return Summand(s.coefficient * t.coefficient, s.bound + t.bound, s.guard + t.guard, s.factors + t.factors)
 
     def apart(self, summand: Summand, other: Summand) -> Summand:
-        """Return the summand, renamed so that the two summands have no bound index in common.
+        """Rename bound indices of the summand, so that the two summands have no bound index in common.
 
-        If the two summands already have no bound index in common, the summand is returned unchanged.
+        If there is no common bound index, return the summand unchanged.
         """
         return self.renamed(summand) if set(bound_in(summand)) & set(bound_in(other)) else summand
 
@@ -250,10 +250,10 @@ class Normal:
         return TreeValue(self._picked(value.tree, extent, body, ()), self)
 
     def _picked(self, tree: Tree, extent: Extent, body: Callable[[Extent], TreeValue], known: Guard) -> Tree:
-        """Return the decision tree with each leaf i replaced with `body(i)`. The leaves are used as indices.
+        """Return the decision tree with each leaf i replaced by `body(i)`. The leaf i is an index that is read from a variable.
 
         Raises:
-            TooLongError: A leaf is not an element of a variable.
+            TooLongError: The index at a leaf is computed, instead of being an element of a variable.
         """
         match tree:
             case Choice():

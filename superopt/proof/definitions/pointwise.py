@@ -60,7 +60,7 @@ def _zero(facts: Guard, value: Sum) -> bool:
 def _abstract(facts: Guard, value: Sum) -> tuple[Guard, Sum]:
     """Replace each tensor element in the sum with an unknown number. Return the relevant facts and the new sum.
 
-    A fact is relevant if it shares a size or attribute variable with the new sum or with another relevant fact.
+    A fact is relevant if the fact shares a size or attribute variable with the new sum or with another relevant fact.
     """
     elements = _Elements()
     plain = collect_summands(elements.sum(value))

@@ -18,11 +18,11 @@ Monomial: TypeAlias = "tuple[Atom, ...]"
 
 
 def consequences(conditions: Sequence[Cond]) -> list[Cond]:
-    """Return consequences of the conditions that linear arithmetic alone does not find.
+    """Return consequences that linear arithmetic alone does not derive from the conditions.
 
     The result contains products of two conditions, conditions multiplied by positive extents, and conditions divided by
-    positive unknowns. A multiplied condition is used only if its products of unknowns occur in `conditions`. However, if a
-    condition is multiplied by extents, the result may contain further products of extents.
+    positive unknowns. In a product of two conditions, every product of unknowns must occur in `conditions`. In a condition
+    multiplied by extents, every product of unknowns must occur in `conditions` or be a product of extents.
     """
     plain = [c for c in (*conditions, *_roundings(conditions)) if isinstance(c, Compare) and c.relation != "!="]
     spoken = {m for c in plain for m, _ in c.left.terms if len(m) > 1}
@@ -80,7 +80,8 @@ def _scaled(conditions: Sequence[Compare], spoken: set[Monomial]) -> Iterator[Co
 def _multiplied(conditions: Sequence[Compare], spoken: set[Monomial]) -> Iterator[Cond]:
     """Multiply pairs of conditions and yield the products, such as `a * b >= 0` for `a >= 0` and `b >= 0`.
 
-    The argument `spoken` contains products of unknowns. A result is left out if it contains any other product of unknowns.
+    The argument `spoken` contains products of unknowns. A result is left out if it contains a product of unknowns that is not
+    in `spoken`.
     """
     for position, one in enumerate(conditions):
         for other in conditions[position:]:
@@ -151,7 +152,7 @@ def _adds_up(extent: Extent, bounds: Sequence[Compare], depth: int = PROOF.max_a
 def _quotient(extent: Size, factor: Atom) -> tuple[Extent, Extent]:
     """Return the pair (a, b) for which the extent is `factor * a + b`.
 
-    A constant multiple of `factor` is part of b, not of a.
+    A term that is a number times `factor` belongs to b.
     """
     whole: Extent = 0
     rest: Extent = 0

@@ -81,9 +81,8 @@ class Signs:
         """Return the sign of a summand where its guard holds.
 
         The sign follows from the signs of the coefficient and the factors. A factor that occurs an even number of times counts
-        as not negative, even if its sign is unknown. The result then depends on the coefficient and on the factors that occur
-        an odd number of times. If an odd number of these values (the coefficient and the factors) are negative, the result is
-        UNKNOWN.
+        as not negative, even if its sign is unknown. The remaining values are the coefficient and the factors that occur an odd
+        number of times. If the number of negative values among the remaining values is odd, the result is UNKNOWN.
         """
         inside = (*facts, *summand.guard)
         number = summand.coefficient
@@ -104,9 +103,9 @@ class Signs:
         return sign if _somewhere(facts, summand) else Sign.NOT_NEGATIVE
 
     def _either(self, facts: Guard, factor: Factor) -> tuple[Sign, bool]:
-        """Return the sign of the factor and whether the factor was negated.
+        """Return the sign of the factor or of the negated factor, and whether the factor was negated.
 
-        If only the sign of the negated factor is known, this sign and True are returned.
+        If only the sign of the negated factor is known, return this sign and True.
         """
         sign = self.of_factor(facts, factor)
         if sign or not self._known:
@@ -174,7 +173,7 @@ class Signs:
 def _risen(factors: tuple[Factor, ...]) -> tuple[str, Sum] | None:
     """Return the name and the argument of an increasing function, such as exp, if the product is a value of this function.
 
-    Otherwise return None. The empty product is 1 and is treated as exp(0).
+    Otherwise return None. The empty product, which is 1, is treated as exp(0).
     """
     match factors:
         case ():

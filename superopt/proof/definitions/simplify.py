@@ -185,9 +185,9 @@ def split_index(k: Sym, quotient: Floor, q: Sym, r: Sym) -> tuple[Extent, Guard]
 
 
 def quotient_range(facts: Guard, q: Sym) -> Iterator[Cond]:
-    """Yield bounds that the facts imply for the quotient q:
+    """Yield bounds that the facts imply for the quotient q.
 
-    `q >= 0`, and upper bounds that follow from facts about products.
+    The bounds are `q >= 0`, and upper bounds that follow from facts about products.
     """
     lowest = at_least(size(q), 0)
     if is_valid(facts, lowest):
@@ -201,17 +201,17 @@ def quotient_range(facts: Guard, q: Sym) -> Iterator[Cond]:
 def _is_below(facts: Guard, fact: Compare, difference: Extent, under: Extent) -> bool:
     """Return whether the fact implies that an index q is less than a bound. `difference` is `(bound - q) * under`.
 
-    The fact states that the extent `fact.left` is not negative. If `difference` is greater than `fact.left`, `difference` is
-    therefore positive. If `under` is also positive, `bound - q` is positive.
+    The fact states that the extent `fact.left` is not negative. If `difference` is greater than `fact.left`, then `difference`
+    is positive. If `difference` and `under` are positive, then `bound - q` is positive.
     """
     left_over = at_least(difference - fact.left, 1)
     return is_valid(facts, left_over, SolverEffort.LINEAR) and is_valid(facts, at_least(under, 1), SolverEffort.PRODUCTS)
 
 
 def _bounding_factors(facts: Guard, q: Sym) -> list[tuple[Compare, Extent, Extent]]:
-    """Return triples (fact, c, b) for which the fact contains the products q * b and c * b.
+    """Return all triples (fact, c, b) such that the fact contains the products q * b and c * b.
 
-    The factor c may then be a bound of q.
+    In each triple, c may be a bound of q.
     """
     found: dict[tuple[Compare, Extent, Extent], None] = {}
     for fact in facts:
@@ -255,7 +255,7 @@ def _counted(facts: Guard, summand: Summand) -> Summand:
 
 
 def _range_of(facts: Guard, summand: Summand, k: Sym) -> Extent | None:
-    """Return how many values the guard allows for k. Return None if these values are not known to form a range.
+    """Return the number of values that the guard allows for k, or None if the values are not known to form a range.
 
     The values form a range if the guard's conditions on k follow from one lower and one upper bound.
     """

@@ -227,7 +227,7 @@ def times(value: Sum, factor: Extent) -> Sum:
 
 
 def candidates_of(value: Sum) -> tuple[GuardedValue, ...]:
-    """Return the operands of a maximum that equals `value`. If `value` is not a maximum, `value` is the only operand."""
+    """Return the operands of `value`, if `value` is a maximum. Otherwise, return `value` as the only operand of a maximum."""
     if len(value) == 1:
         match value[0]:
             case Summand(1, (), (), (Largest(candidates),)):

@@ -1,11 +1,12 @@
 """Simplification of products that contain elements of constant tables.
 
 Tables that share an index are merged by summation over the index. A table of zeros and ones can become a condition on indices.
-Proofs of bilinear algorithms use these two steps. For example, the Toom-Cook algorithm has three matrices. One axis of each
-matrix numbers the multiplications of the algorithm. If the matrices are multiplied elementwise and summed over this axis, the
-result is a table with three indices: the positions in the data, the result and the weight. The table is 1 where the position in
-the data is the sum of the other two positions, and 0 elsewhere. If this table is turned into a condition on the indices, the
-sum becomes a correlation. The table is computed in exact arithmetic, and all its numbers are checked.
+Proofs of bilinear algorithms use these two steps. For example, the Toom-Cook algorithm has three matrices. Each matrix has one
+axis that numbers the multiplications of the algorithm. The matrices are multiplied elementwise and summed over this axis. The
+sum is a table with three indices: the positions in the data, the result and the weight. The table is 1 where the position in
+the data is the sum of the positions in the result and the weight, and 0 elsewhere. If a condition on the indices replaces this
+table, the sum of products of data and weights becomes a correlation. The table is computed in exact arithmetic, and all its
+numbers are checked.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from superopt.proof.definitions.sums import Guard, Summand, TableElement, extent
 
 
 def contract_table(facts: Guard, summand: Summand) -> Summand | None:
-    """Turn a table of the summand into a guard condition, or merge several of its tables.
+    """Turn a table of the summand into a guard condition, or merge several tables of the summand.
 
     Return the new summand, or None if neither is possible.
     """
@@ -30,7 +31,9 @@ def contract_table(facts: Guard, summand: Summand) -> Summand | None:
 
 
 def _multiplied_out(summand: Summand) -> Summand | None:
-    """Merge tables that share a bound index, if the index runs over one whole axis of each table and occurs nowhere else."""
+    """Merge tables that share a bound index. The index must run over one whole axis of each table and occur only in these
+    tables.
+    """
     for k in summand.bound:
         tables = [f for f in summand.factors if isinstance(f, TableElement) and size(k) in f.indices]
         if not tables:

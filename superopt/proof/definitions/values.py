@@ -1,7 +1,7 @@
 """Tests with Z3 of whether a value is zero wherever certain other values are positive or non-negative.
 
-Values are polynomials in elements of tensors. A part of a value that is not a polynomial (a function of values, or a sum over
-an index) is treated as one unknown. Two parts are the same unknown if they differ only in the names of bound indices or in the
+Values are polynomials in elements of tensors. Each part of a value that is not a polynomial (a function of values, or a sum
+over an index) becomes one unknown. Two parts are the same unknown if they differ only in the names of bound indices or in the
 order of operands.
 """
 

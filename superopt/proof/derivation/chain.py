@@ -1,7 +1,7 @@
 """Chains from a congruence closure: sequences of rule instances that lead from one term to an equal term.
 
-A replacement of a subterm is written as one step of the whole term, so a chain contains no separate congruence steps.
-A chain also contains no steps for associativity and commutativity of sums and products, because both laws are built into terms.
+The replacement of a subterm is one step of the whole term, so a chain contains no separate steps for congruence. A chain also
+contains no steps for associativity and commutativity of sums and products, because terms have both laws built in.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ChainStep:
 
 @dataclass(frozen=True)
 class Chain:
-    """A derivation of one equation. For each output, it contains the left side's term and the steps to the right side's term.
+    """A derivation of one equation: for each output, the left side's term and the steps that lead to the right side's term.
 
     If an output has no steps, the terms of the two sides are the same.
     """

@@ -69,7 +69,7 @@ class Laws:
     def grown(self, operators: frozenset[str]) -> frozenset[str]:
         """Return the given operators and all operators that one rewrite can introduce.
 
-        The matched side of the rewrite must contain only operators of the given set.
+        The matched side of this rewrite may contain only the given operators.
         """
         if operators not in self._grown:
             near = [p for p, own in enumerate(self._operators) if own & operators]
@@ -109,7 +109,7 @@ class Laws:
 
 
 def single_output_equations(equation: Equation) -> tuple[Equation, ...]:
-    """Split an equation with several outputs into equations with one output each. A derivation may use these equations.
+    """Split an equation with several outputs into equations with one output each, for use in derivations.
 
     Each new equation has the additional condition that all outputs of the left side are well typed.
     """
@@ -140,9 +140,9 @@ def derive_rule(
 def derivations(
     rule: Rule, laws: Laws, limits: SaturationLimits = LIMITS, without: Collection[int] = ()
 ) -> Iterator[Chain | None]:
-    """For each choice of the rule's ranks, yield a chain of rule applications that derives the rule, or None.
+    """For each choice of the rule's ranks, yield a chain of rule applications that derives the rule.
 
-    None means that no derivation was found within the limits.
+    Yield None for a choice of ranks at which no derivation was found within the limits.
     """
     enough: Laws | None = None
     for equation in rule.equations:
@@ -156,7 +156,8 @@ def derivations(
 def derive_equation(
     equation: Equation, laws: Laws, limits: SaturationLimits = LIMITS, without: Collection[int] = ()
 ) -> Chain | None:
-    """Return a chain of rule applications that leads from each output of the left side to the same output of the right side.
+    """Return a chain of rule applications that leads from each output of the left side to the corresponding output of the right
+    side.
 
     Return None if no chain was found, or if the right side is not shown to be well typed wherever the left side is well typed.
     `with_typing_conditions` can add the missing conditions.
