@@ -8,10 +8,10 @@ each package describes the package's modules.
 The packages are listed from the top layer to the bottom layer. A package imports only from layers below its own.
 
     `cli/`: the command line: commands, options, signals, progress display and exit codes. Only this package prints.
-    `pack/`: several models in one, plans of how to serve them together, and a dispatcher of requests.
+    `pack/`: packed models (one model with the outputs of several models), plans for serving, and a dispatcher of requests.
     `flows/`: the stages of optimize, replay, compare, generate, verify, profile and rules export. Certificates are made here.
     `search/`: the search for a cheaper equivalent of a model: rewriting, sweeps, windows, passes, choice of a candidate model.
-    `kernels/`: C code for parts of a model, generated from the definitions of operators, compiled and registered.
+    `kernels/`: generation of C code for parts of a model from the definitions of operators, compilation, registration.
     `discovery/`: the discovery of rewrite rules: enumeration of terms, fingerprints, generalisation, pruning, minimal core.
     `verification/`: the independent checker of `superopt verify` (translation validation by certificates).
     `partial/`: partial equivalence: mutants (terms that equal an operator at some output positions) and their corrections.
@@ -31,7 +31,7 @@ The packages are listed from the top layer to the bottom layer. A package import
     `ir_pass`: superopt as a pass of `onnx_ir.passes`.
     `olive_pass`: superopt as a pass of Olive.
 
-Modules below all packages, which every package may import:
+Modules below all packages. Every package may import these modules:
 
     `budget`: the limits on the active time (time without waiting) and the memory of a search, and requests to stop.
     `worker_pool`: long jobs on a process pool or a Dask cluster, with retries, and with results on disk for resuming a job.

@@ -1,9 +1,10 @@
 """Atomic file writes, and temporary folders that the next run removes if a run was killed.
 
 A file is written in a staging folder beside its target and renamed in one step. The name of a data file (a model's external
-data) contains a digest of the content. So if a new model replaces an old model, their data files have different names. Renaming
-the model file switches from the old model and its data to the new model and its data. Every temporary folder is locked while it
-is in use. The lock ends with the process, so the next run can distinguish a leftover folder from a folder that is in use.
+data) contains a digest of the content. An old model and the new model that replaces it therefore have data files with different
+names. The renaming of the model file switches from the old model with its data to the new model with its data. Every temporary
+folder is locked while it is in use. The lock ends with the process, so the next run can distinguish a leftover folder from a
+folder that is in use.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ def require_model_file(path: Path) -> None:
 
 
 def require_folder(path: Path) -> None:
-    """Check that `path` is a folder that accepts new files, or that such a folder can be made there.
+    """Check that `path` is a folder that accepts new files, or that a folder can be made at this path.
 
     Raises:
         TargetError: `path` is not a folder, is not writable, or cannot be made.
@@ -134,7 +135,7 @@ def require_distinct(outputs: Mapping[str, Path | None], inputs: Mapping[str, Pa
 def same_file(one: Path, other: Path) -> bool:
     """Return whether two paths lead to the same file.
 
-    If neither file exists, the result is whether writes to both paths would make the same file.
+    If neither file exists, the result states whether writes to both paths would make the same file.
     """
     try:
         if one.exists() or other.exists():
@@ -230,9 +231,10 @@ def is_output_data_file_name(target: Path, path: Path) -> bool:
 def publish(staged: Path, target: Path, data: Path | None = None) -> None:
     """Replace the file `target` with the file `staged` atomically, and sync the file to disk.
 
-    `staged` and `data` are complete files in a temporary folder. `data` is the external data of the new model. It already has
-    its final name, and is moved first. Afterwards, data files of the replaced model are removed if their names have the form
-    that `output_data_file_name` gives. A data file is kept if another file in the folder contains its name.
+    `staged` and `data` are complete files in a temporary folder. `data` is the external data of the new model. The file `data`
+    already has its final name, and is moved first. Afterwards, data files of the replaced model are removed if their names have
+    the form that `output_data_file_name` gives. A data file is kept if a different file in the folder contains the name of the
+    data file.
 
     Raises:
         OSError: The replacement failed; the target and its data files are unchanged.
@@ -355,10 +357,10 @@ def remove_scratch() -> None:
 
 
 def remove_leftovers(parent: Path, prefix: str) -> None:
-    """Remove the temporary folders of killed runs in `parent` whose names start with `prefix`.
+    """Remove the temporary folders in `parent` that killed runs left behind and that have names with the prefix `prefix`.
 
     A killed run holds no lock on its folder. If a run was killed while it saved a model, it may also have left data files that
-    no model uses. Such data files are removed too.
+    no model uses. These data files are removed too.
     """
     with contextlib.suppress(OSError):
         for entry in list(os.scandir(parent)):

@@ -30,7 +30,8 @@ class Superopt(ir.passes.FunctionalPass):
         """Make a pass.
 
         Args:
-            on_result: Called with the result of each optimization, which contains the report and the certificate.
+            on_result: A function that is called with the result of each optimization. The result contains the report and the
+                certificate.
             **options: The keyword arguments of `superopt.optimize`.
         """
         super().__init__()

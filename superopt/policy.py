@@ -32,14 +32,14 @@ class OptimizationPolicy:
     No time is spent on the estimate if contrib operators are allowed. Not measured.
     """
     min_saved_time_share: float = 0.01
-    """A candidate model is checked and timed only if the cost model predicts that it saves at least this share of the run time.
+    """A candidate model is checked and timed only if the predicted saving is at least this share of the run time.
 
     The share is half of the margin at which a candidate model is accepted. Not measured.
     """
     slow_opening_seconds: float = 4.0
     """If opening a session and running the model once take at least this number of seconds, only necessary sessions are opened.
 
-    A GPU's libraries choose kernels when a session is opened. Not measured.
+    Opening a session on a GPU can be slow, because the GPU's libraries then choose kernels. Not measured.
     """
     hurried_comparison_seconds: float = 3.0
     """The length in seconds of a timing comparison after the user asked the search to stop, and of a comparison on one thread.
@@ -47,7 +47,7 @@ class OptimizationPolicy:
     A stopped run must end within ten seconds. The comparison on one thread is only for the report.
     """
     max_remembered_noise: float = 0.02
-    """If a search finds no gain, the time cache records this only if the noise of the last comparison is at most this number.
+    """A search without a gain is recorded in the time cache only if the noise of the last comparison is at most this number.
 
     On a busy machine, a search may miss a gain. The limit equals the margin at which a candidate is accepted. Not measured.
     """
@@ -60,7 +60,7 @@ class OptimizationPolicy:
     memory_bytes: int = 3 * 2**28
     """The fixed part of the memory limit of a search, in bytes. See `memory_factor`."""
     max_retries: int = 3
-    """The most candidate models with fewer rewrites that are tried if the candidate with all rewrites is not accepted.
+    """The largest number of tried candidate models with fewer rewrites, if the candidate with all rewrites is not accepted.
 
     Not measured.
     """
@@ -76,9 +76,9 @@ class OptimizationPolicy:
     Not measured.
     """
     max_gain_halvings: int = 3
-    """The most times that the set of gains of one pass is halved, to find gains that make the whole model faster.
+    """The largest number of times that the gains of one pass are halved.
 
-    Not measured.
+    If the gains make the whole model slower, each half is tried by itself. Not measured.
     """
     max_context_run_seconds: float = 0.2
     """The rewrites of each pass are timed in the whole model only if a run of the model takes at most this number of seconds.
@@ -86,7 +86,7 @@ class OptimizationPolicy:
     Not measured.
     """
     uncounted_context_seconds: float = 12.0
-    """The first seconds of timing rewrites in the whole model, which do not count as search time.
+    """The number of seconds after which the timing of rewrites in the whole model counts as search time.
 
     On a busy machine, this timing took 10 of the 30 seconds of the search for the model repvgg_a0_train.
     """
@@ -95,7 +95,7 @@ class OptimizationPolicy:
     repeated_comparison_seconds: float = 18.0
     """The total seconds of timing comparisons after which no comparison is repeated. Not measured."""
     min_mutant_pass_gain_share: float = 0.01
-    """Rules are applied to the model with mutants only if mutants save at least this share of the time of all searched parts.
+    """If mutants save at least this share of the time of all searched parts, rules are applied to the model with mutants.
 
     A mutant is a term that equals an operator at some output positions. If mutants save less, rules are applied first and
     mutants are searched afterwards. Not measured.
@@ -143,7 +143,7 @@ class OptimizationPolicy:
     max_search_seconds: float = 30.0
     """The largest default budget of a search, in seconds. Not measured."""
     loading_seconds_per_byte: float = 20 / 2**30
-    """Each byte of weights lowers the largest default budget by this number of seconds, because opening sessions takes time.
+    """Each byte of weights lowers the largest default budget by this number of seconds, because sessions take time to open.
 
     Not measured.
     """
@@ -159,7 +159,7 @@ class OptimizationPolicy:
     `weight_growth_share`.
     """
     small_weight_bytes: int = 2**28
-    """The most bytes by which weights may grow under `small_weight_growth_share`."""
+    """The largest number of bytes by which weights may grow under `small_weight_growth_share`."""
     min_weight_growth_bytes: int = 2**20
     """The bytes that are added to every limit on the growth of the weights."""
 
@@ -175,7 +175,7 @@ class SearchPolicy:
     steps in proportion to their estimated gains. Not measured.
     """
     max_recognized_terms: int = 40
-    """The most terms of a function that is compared with single operators.
+    """A function is compared with single operators only if the function has at most this number of terms.
 
     For each operand, at most this number of the terms that depend on the operand are examined. Tanh GELU has 8 terms, and layer
     norm has 12. Not measured.
@@ -183,25 +183,28 @@ class SearchPolicy:
     recognition_time_share: float = 0.3
     """The share of the search budget after which no further function is compared with operators. Not measured."""
     max_recognition_attributes: int = 400
-    """The most choices of an operator's attributes with which a function is compared. Not measured."""
+    """The largest number of choices of an operator's attributes with which a function is compared. Not measured."""
     max_recombined_rank: int = 4
-    """The largest rank of the operands of an operator that is compared with a function of several tensors."""
+    """An operator is compared with a function of several tensors only if the operands have at most this rank."""
     min_overflow_magnitude: float = 80.0
     """The least magnitude of a sample at which an exponential may overflow in float32. The exact limit is 88.7."""
     max_extent_elements: int = 2**14
-    """The most reduced elements for which a function is compared with single operators at the extents of a model. Not measured.
+    """A function with reductions is compared with operators at a model's extents only up to this number of reduced elements.
+
+    Not measured.
     """
     max_number_pairs: int = 100
-    """The most pairs of numbers in a function whose sums are divided by each number of the function.
+    """The largest number of pairs (a, b) of a function's numbers for which the quotients (a + b) / c are computed.
 
-    The quotients are inputs near which the function may have a kink. Not measured.
+    The divisor c is any number of the function. The function may have a kink near a quotient. Not measured.
     """
     max_unfiltered_attributes: int = 20
-    """The most choices of attributes that are tried one by one if no choice seems plausible. Not measured."""
+    """The largest number of choices of attributes that are tried one by one if no choice seems plausible. Not measured."""
     max_rearranged_elements: int = 2**22
-    """The most elements of a tensor whose rearrangement is compared with single operators. Bounds memory. Not measured.
+    """A rearrangement of a tensor is compared with single operators only up to this number of elements.
 
-    For an operator that pools, the elements of all windows are counted, because they are in memory together.
+    Bounds memory. Not measured. For a pooling operator, the elements of all windows are counted, because all windows are in
+    memory at the same time.
     """
     max_rearranging_number: int = 64
     """The largest integer that is tried as an attribute of an operator that may equal a rearrangement of a tensor.
@@ -212,7 +215,7 @@ class SearchPolicy:
     """Two functions count as equal if their values differ by at most this share of the larger value.
 
     The numbers of a function are rounded to float32, with a relative error of up to 6e-8. An exponential multiplies this error
-    by its argument. Not measured.
+    by the exponential's argument. Not measured.
     """
     recognition_rounding_factor: float = 50.0
     """Values of equal functions may additionally differ by this multiple of the effect of random float64 rounding.
@@ -222,7 +225,7 @@ class SearchPolicy:
     recognition_number_factor: float = 4.0
     """Values of equal functions may additionally differ by this multiple of the effect of rounding numbers to float32.
 
-    For example, if x / 6 + 0.5 is clipped, rounding 1 / 6 moves the kinks of the function by 1e-7. Not measured.
+    For example, the rounding of 1 / 6 moves the kinks of the clipped function x / 6 + 0.5 by 1e-7. Not measured.
     """
     random_rounding_count: int = 2
     """The number of random roundings by which the effect of rounding on a function's values is estimated. Not measured."""
@@ -242,7 +245,7 @@ class SearchPolicy:
     Not measured.
     """
     min_comparable_share: float = 0.3
-    """Two functions can count as equal only if they are finite at this share of the samples, or at more. Not measured."""
+    """The smallest share of the samples at which two functions must be finite to count as equal. Not measured."""
     min_seconds: float = 1e-09
     """The least time in seconds that a segment is assumed to take, so that no divisor is 0.
 
@@ -277,55 +280,58 @@ class SearchPolicy:
     measured.
     """
     rerolled_time_share: float = 0.5
-    """If rerolling loops lowers a region's time to this share of its original time, the unrolled region is not searched.
+    """If rerolling lowers a region's time to at most this share of the original time, the unrolled region is not searched.
 
     Rerolling replaces an unrolled loop by one recurrence operator. Not measured.
     """
     min_layer_siblings: int = 4
-    """The search tries to join operators of one kind and shape if a layer of a model contains at least this number of them.
+    """Operators of one kind and shape may be joined if a layer of a model contains at least this number of these operators.
 
     Not measured.
     """
     max_meeting_operators: int = 6
-    """The most operators that are counted when a match of a rule is compared with other matches.
+    """The operators that a match of a rule replaces are counted up to this number when matches are compared.
 
-    Matches at a commutative operator are ordered by the number of operators that they replace. Not measured.
+    Matches at a commutative operator are ordered by the number of replaced operators. Not measured.
     """
     max_layer_nodes: int = 512
     """The largest period, in nodes, of a repeated layer that is recognized. Safety limit."""
     min_recurrence_steps: int = 2
-    """The fewest steps of an unrolled loop that is replaced by one recurrence operator. One step is not a recurrence."""
+    """An unrolled loop is replaced by one recurrence operator only if the loop has at least this number of steps.
+
+    One step is not a recurrence.
+    """
     max_outline_depth: int = 2
     """The depth to which a term is inspected to decide which rules can match at the term.
 
     Deeper inspection excludes more rules, but fewer terms can share one cached decision. Not measured.
     """
     max_matches_per_roots: int = 256
-    """For a pattern with several outputs, the most matches whose outputs are at the same terms.
+    """The largest number of tried matches of a pattern with several outputs at the same output terms.
 
     Safety limit: the operands of a long sum can be assigned to a pattern in very many ways.
     """
     layer_time_share: float = 0.75
-    """The share of the time of a search by sweeps in which operators of one layer may be joined.
+    """In a search by sweeps, operators of one layer may be joined during this share of the search time.
 
     A sweep applies one rule at all of its matches at once. Joining gets most of the time, because joining only some of the
     operators saves nothing. With a share of 0.4, the operators of a mixture of experts were not all joined. No script repeats
     this measurement.
     """
     layer_preparation_share: float = 0.5
-    """The share of the time for joining layers in which operators are first rewritten one by one.
+    """This share of the time for joining operators of layers is first spent on rewriting operators one by one.
 
-    Without these rewrites, moe16_small_s1 becomes 2.0 to 2.6 times as fast, and 3.0 to 3.5 times with them. Without a limit, a
+    The speedup of moe16_small_s1 is 2.0 to 2.6 without these rewrites, and 3.0 to 3.5 with these rewrites. Without a limit, a
     slow machine has no time left to join the layers of dlrm_b1. No script repeats this measurement.
     """
     sweep_time_share: float = 0.7
     """After the operators of layers were joined, sweeps may take this share of the remaining time.
 
-    A sweep applies one rule at all of its matches at once. The rest of the time is left to the search of windows (parts of the
-    model), because a sweep is useful even if no further sweep follows. Not measured.
+    A sweep applies one rule at all of its matches at once. The search of windows (parts of the model) gets the rest of the
+    time. Sweeps can be cut short, because a sweep is useful even if no further sweep follows. Not measured.
     """
     max_measured_sweeps: int = 3
-    """The most results of sweeps that are measured, the result with the lowest estimated cost first.
+    """The largest number of measured results of sweeps. The result with the lowest estimated cost is measured first.
 
     A sweep applies one rule at all of its matches at once. Not measured.
     """
@@ -342,16 +348,16 @@ class SearchPolicy:
     widened_multiple_count: int = 16
     """The search pads extents (sizes of axes) to multiples of this number.
 
-    A cache line holds this number of float32 values, and so does the widest vector register.
+    A cache line and the widest vector register each hold this number of float32 values.
     """
     widening_divisor: int = 3
     """The padding of an extent (the size of an axis) is at most the extent divided by this number. Not measured."""
     max_widening_depth: int = 6
     """The largest number of operators through which padding is moved up to the weights. Not measured."""
     max_widening_tries: int = 100
-    """The most attempts to move the padding of one term up to the weights.
+    """The largest number of attempts to move the padding of one term up to the weights.
 
-    Safety limit: a sum of many terms can be split in too many ways to try them all.
+    Safety limit: a sum of many terms can be split in too many ways to try all of the ways.
     """
     absorption_instance_count: int = 4
     """The number of random instances (sizes and attributes) at which each equation of a rule is tested with NaN and infinities.
@@ -359,13 +365,14 @@ class SearchPolicy:
     The test finds the inputs whose NaN and infinities have no effect on one side of the rule. Not measured.
     """
     max_absorption_equations: int = 4
-    """The most equations of a rule that are tested with NaN and infinities.
+    """At most this number of equations of a rule are tested with NaN and infinities.
 
     A rule has an equation for each choice of ranks. The tested equations are evenly spread. Not measured.
     """
     max_absorption_difference_share: float = 1e-6
-    """The relative difference of finite results, in float64, up to which both sides of a rule agree when an operand has NaN or
-    infinite elements. Not measured.
+    """Finite float64 results of a rule's two sides agree if their relative difference is at most this number.
+
+    The results are computed with an operand that has NaN or infinite elements. Not measured.
     """
     absorption_draw_count: int = 12
     """The number of random sets of positions that get NaN, or infinities, in each input of a tested rule.
@@ -373,13 +380,13 @@ class SearchPolicy:
     For 150 rules, 8 sets missed two of the effects that 64 sets found (`superopt/search/absorption.py`).
     """
     max_state_cost_factor: float = 2.5
-    """The largest cost of a rewritten state of a segment that is kept for further steps, as a multiple of the lowest cost.
+    """A state of a segment is kept for further steps only if its cost is at most this multiple of the lowest cost.
 
     A segment is a part of a model that one search rewrites. A more expensive state may lead to a cheaper state. For example,
-    folding an adapter into its matrix increases the work at first. Not measured.
+    the folding of an adapter into a matrix increases the work at first. Not measured.
     """
     max_expansions: int = 160
-    """The most rewritten states of one segment that are expanded and measured.
+    """The largest number of expanded and measured states of one segment.
 
     A segment is a part of a model that one search rewrites. Not measured.
     """
@@ -395,41 +402,41 @@ class SearchPolicy:
     cost. Not measured.
     """
     max_queued_states: int = 4000
-    """The most rewritten states of a segment that wait for expansion.
+    """The largest number of waiting states of one segment, which are not expanded yet.
 
     A segment is a part of a model that one search rewrites. Safety limit.
     """
     max_chain_steps: int = 3
-    """The most rewrite steps in a chain whose intermediate states are estimated and not measured.
+    """The largest number of rewrite steps in a chain. The intermediate states of a chain are estimated and not measured.
 
     Folding a low-rank adapter takes three steps.
     """
     max_chain_beam: int = 96
-    """The most chains of rewrite steps that are extended by a further step (the beam width). Not measured."""
+    """At most this number of chains of rewrite steps are extended by a further step (the beam width). Not measured."""
     max_chains_per_rule: int = 3
-    """Of the chains of rewrite steps that end with the same rule, at most this number are extended. Not measured."""
+    """At most this number of chains of rewrite steps with the same last rule are extended. Not measured."""
     max_sweeps_in_row: int = 5
-    """The most successive sweeps whose intermediate states are estimated and not measured.
+    """The largest number of successive sweeps. The states between the sweeps are estimated and not measured.
 
     A sweep applies one rule at all of its matches at once. Not measured.
     """
     max_sweep_beam: int = 5
-    """The most rewritten states of a region to which a further sweep is applied (the beam width).
+    """The largest number of rewritten states of a region to which a further sweep is applied (the beam width).
 
     A sweep applies one rule at all of its matches at once. Not measured.
     """
     max_sweep_repetitions: int = 8
-    """The most times that one rule is used in successive sweeps.
+    """The largest number of times that one rule is used in successive sweeps.
 
     A sweep applies one rule at all of its matches at once. Not measured.
     """
     min_window_nodes: int = 8
-    """The fewest nodes of a window, except the last window of a layer.
+    """The smallest number of nodes of a window, except the last window of a layer.
 
     A window is a part of a large rewritable region. Not measured.
     """
     max_window_nodes: int = 32
-    """The most nodes of a window, which is a part of a large rewritable region. Not measured."""
+    """The largest number of nodes of a window, which is a part of a large rewritable region. Not measured."""
 
 
 @dataclass(frozen=True)
@@ -445,7 +452,7 @@ class MutantPolicy:
     A mutant equals an operator at some output positions. Not measured.
     """
     max_mutants_per_operator: int = 24
-    """The most mutants of one operator that are measured, the mutant with the lowest estimated cost first.
+    """The largest number of measured mutants of one operator. The mutant with the lowest estimated cost is measured first.
 
     A mutant equals an operator at some output positions. `scripts/search_mutants` counts mutants; the effect of the limit was
     not measured.
@@ -456,7 +463,7 @@ class MutantPolicy:
     A mutant equals an operator at some output positions. Not measured.
     """
     max_corrections: int = 3
-    """The most corrections of one mutant that are measured.
+    """The largest number of measured corrections of one mutant.
 
     A mutant equals an operator at some output positions. A correction computes the other positions. Not measured.
     """
@@ -469,22 +476,22 @@ class MutantPolicy:
     """The least share of an operator's time that a mutant must save.
 
     A mutant equals an operator at some output positions. If a mutant saves less in the quick or in the full measurement, the
-    values of its weights are not computed. Not measured.
+    values of the mutant's weights are not computed. Not measured.
     """
     enumeration_time_share: float = 2 / 3
     """The share of the time for mutants after which no more mutants are enumerated.
 
-    A mutant equals an operator at some output positions. The remaining time is left to finding mutants by applying rules to
-    operators, which saves time more often. Not measured.
+    A mutant equals an operator at some output positions. The remaining time is for mutants that result from applying rules to
+    operators. These mutants save time more often. Not measured.
     """
     believed_speedup_factor: float = 1.25
-    """A mutant with at least this speedup over the operator is accepted without timing mutant and operator alternately.
+    """A mutant with at least this speedup over the operator is accepted without alternate timing of mutant and operator.
 
     A mutant equals an operator at some output positions. At lower speedups, measurement noise had led to the acceptance of
     slower mutants. Not measured.
     """
     max_substituted_mutants: int = 8
-    """The most corrected mutants of an operator, the fastest first, that are each measured in place of the operator.
+    """The largest number of corrected mutants that are measured in place of one operator. The fastest mutant is measured first.
 
     A mutant equals an operator at some output positions. The whole segment (the part of the model with the operator) is
     measured. Not measured.
@@ -500,7 +507,7 @@ class MutantPolicy:
     A mutant equals an operator at some output positions. Not measured.
     """
     max_weight_parts: int = 64
-    """The most parts from which a new weight is concatenated. Safety limit."""
+    """The largest number of parts from which a new weight is concatenated. Safety limit."""
     max_weight_denominator: int = 1 << 20
     """The largest denominator of a fraction that represents a factor of a new weight. Safety limit."""
     max_interleaved_count: int = 8
@@ -509,7 +516,7 @@ class MutantPolicy:
     Not measured.
     """
     max_assembly_windows: int = 1 << 14
-    """A grid of cells is divided into the fewest possible boxes only if it contains at most this number of boxes of cells.
+    """A grid of cells is divided into the fewest possible boxes only if the grid contains at most this number of boxes.
 
     Safety limit.
     """
@@ -518,12 +525,12 @@ class MutantPolicy:
     block_row_count: int = 4
     """The number of inspected rows in each block of rows: the first row, the last row, and rows between them. Not measured."""
     max_conditions: int = 8
-    """The most conditions in a conjunction that restricts a generalised mutant.
+    """The largest number of conditions of one generalised mutant. All of these conditions must hold.
 
     A mutant equals an operator at some output positions. Not measured.
     """
     max_factors: int = 64
-    """The most parts of a mutant's output for which a constant correction factor is searched.
+    """The largest number of parts of a mutant's output for which a constant correction factor is searched.
 
     A mutant equals an operator at some output positions. Safety limit.
     """
@@ -551,86 +558,99 @@ class MutantPolicy:
     passed the tests, but the rules with these conditions could not be proved.
     """
     neighboured_size_count: int = 2
-    """In each round of tests, the number of choices of sizes whose neighbours are tested too.
+    """The number of choices of sizes in each round of tests for which neighbouring choices are tested too.
 
     A neighbour of a choice differs from the choice in one number. Not measured.
     """
     max_trial_rounds: int = 5
-    """The most rounds of tests of a rule that generalises mutants.
+    """The largest number of rounds of tests for one rule. The rule is a generalisation of mutants.
 
-    A mutant equals an operator at some output positions. Every round but the first may change the rule's condition. Not
-    measured.
+    A mutant equals an operator at some output positions. After every round except the last, the rule's condition may change.
+    Not measured.
     """
     max_residues: int = 1 << 23
-    """The most residues (numbers modulo a prime) in one array. Larger arrays are computed in parts. Safety limit."""
+    """The largest number of residues (numbers modulo a prime) in one array.
+
+    Larger arrays are computed in parts. Safety limit.
+    """
     max_plain_products: int = 1 << 12
-    """The most products that are computed element by element instead of by a matrix product. Not measured."""
+    """The largest number of products that are computed element by element instead of by a matrix product. Not measured."""
     max_fitted_value: int = 1 << 40
     """The largest value of an expression that is fitted to numbers. Safety limit."""
     max_fits: int = 3
-    """The most expressions that are fitted to one number. Not measured."""
+    """The largest number of expressions that are fitted to one number. Not measured."""
     max_window_positions: int = 32
-    """The most positions along an axis that one sliding window (of a convolution or pooling) spans. Not measured."""
+    """The largest number of positions along an axis that one sliding window (of a convolution or pooling) spans.
+
+    Not measured.
+    """
     sparse_weight_factor: int = 4
     """A weight counts as sparse if the ratio of its elements to its used elements is larger than this factor.
 
     For a sparse weight, only the used elements are stored in an array. Not measured.
     """
     max_weight_elements: int = 1 << 26
-    """The most elements of a new weight. Safety limit."""
+    """The largest number of elements of a new weight. Safety limit."""
     max_label_choices: int = 256
-    """The most ways in which the numbers of a mutant are labelled with attributes that have the same values.
+    """The largest number of tried labellings of a mutant's numbers. A number is labelled with an attribute that has this value.
 
     A mutant equals an operator at some output positions. Safety limit.
     """
     max_terms_per_form: int = 2
-    """The most terms over variable sizes that are tried to generalise the mutants of one form.
+    """The largest number of terms over variable sizes that are tried to generalise the mutants of one form.
 
     A mutant equals an operator at some output positions. A form is a mutant without its numbers. Not measured.
     """
     max_fit_operations: int = 2
-    """The most operations of an expression that is fitted to numbers. Not measured."""
+    """The largest number of operations in an expression. Expressions are fitted to numbers. Not measured."""
     max_index_choices: int = 1 << 24
-    """The most combinations of summation indices for which an index or a condition is evaluated. Safety limit."""
+    """The largest number of combinations of summation indices for which an index or a condition is evaluated. Safety limit."""
     max_examined_pieces: int = 64
-    """The most pieces of a box of output positions that are examined to choose between ways to cut the box. Not measured."""
+    """The largest number of examined pieces of a box of output positions in the choice between ways to cut the box.
+
+    Not measured.
+    """
     undecided_piece_count: int = 4
     """An undecided piece of a box of output positions counts as this number of pieces when ways to cut the box are compared.
 
     Not measured.
     """
     max_compared_positions: int = 1 << 20
-    """The most positions of one box that are compared one by one. Safety limit."""
+    """At most this number of positions of one box are compared one by one. Safety limit."""
     max_folded_positions: int = 16
     """The largest extent of an axis that is moved into another axis as a whole. Not measured."""
     padding_multiple_counts: tuple[int, int, int] = (2, 8, 16)
     """An axis may be padded to a multiple of one of these numbers, which suit pairs of rows and vector units. Not measured."""
     max_arithmetic_factor: float = 4.5
-    """The most arithmetic operations of a mutant, as a multiple of the original operator's arithmetic operations.
+    """The largest number of arithmetic operations of a mutant, as a multiple of the original operator's arithmetic operations.
 
     A mutant equals an operator at some output positions. Unrolled 2x2 windows take 4 times as many operations as the operator,
     and some more at borders. Not measured.
     """
     max_layout_steps: int = 2
-    """The most rearrangements (such as transposes or folded axes) in one layout of data and output. Not measured."""
+    """The largest number of rearrangements (such as transposes or folded axes) in one layout of data and output.
+
+    Not measured.
+    """
     trial_product_count: int = 128
     """The number of products at each output position with which a layout of data and output is tested first. Not measured."""
     max_products: int = 1024
-    """The most products at each output position that are used to recognize which operator computes the output.
+    """The largest number of products at each output position that are used to recognize which operator computes the output.
 
     All products are used to compute the values of a new weight. Not measured.
     """
     max_joined_operators: int = 16
-    """The most similar operators that are treated as one stacked operator. Not measured."""
+    """The largest number of similar operators that are treated as one stacked operator. Not measured."""
     copy_counts: tuple[int, int, int] = (2, 4, 8)
     """The numbers of copies of the data that an operator may get, and the numbers of parts that an operator is split into.
 
     Not measured.
     """
     max_spare_position_factor: int = 2
-    """The most positions of a term that are computed, as a multiple of the requested positions.
+    """The largest number of computed positions of a term, as a multiple of the number of requested positions.
 
-    Additional positions are computed if they complete the requested positions to a Cartesian product over axes. Not measured.
+    Additional positions are computed if these positions complete the requested positions to a Cartesian product over axes. Not
+    measured.
     """
     max_table_elements: int = 1 << 22
     """Distinct positions are found by a table, instead of by sorting, only if at most this number of positions are possible.
@@ -643,14 +663,17 @@ class MutantPolicy:
     Filling a larger table takes longer than sorting the positions. Not measured.
     """
     max_regions: int = 4096
-    """The most regions of a term that is tested.
+    """A term is tested only if the term has at most this number of regions.
 
-    A region is a box of output positions that read inputs in one way. Safety limit.
+    A region is a box of output positions at which the term computes its results by one formula. Safety limit.
     """
     max_changed_attributes: int = 4
-    """The most numbers in an operator's attributes that may change if only a part of the output is computed. Not measured."""
+    """The largest count of changed numbers in an operator's attributes if only a part of the output is computed.
+
+    Not measured.
+    """
     max_attribute_choices: int = 4000
-    """The most choices of attributes that are tried to compute a part of an operator's output. Safety limit."""
+    """The largest number of tried choices of attributes for the computation of a part of an operator's output. Safety limit."""
     max_tried_attribute: int = 8
     """The largest number that is tried for an attribute, besides numbers that sizes suggest. Not measured."""
     max_enclosing_runs: int = 6
@@ -661,20 +684,20 @@ class MutantPolicy:
     part_sample_count: int = 24
     """The number of random positions at which a computed part is compared with the original operator. Not measured."""
     max_size_tries: int = 20_000
-    """The most random sizes that are tried to find sizes at which a term is well typed. Safety limit."""
+    """The largest number of random sizes that are tried to find sizes at which a term is well typed. Safety limit."""
     probe_position_count: int = 48
     """The number of random output positions that are tried to find positions that read the most elements. Not measured."""
     kept_position_count: int = 10
     """The number of positions that are used, among the `probe_position_count` positions that were tried. Not measured."""
     max_inserted_zeros: int = 4
-    """The most zeros that a correction inserts as padding before or after an axis. Not measured."""
+    """The largest number of zeros that a correction inserts as padding before or after an axis. Not measured."""
     max_spacing_ways: int = 16
-    """The most ways in which a mutant is rebuilt on padded inputs.
+    """The largest number of ways in which a mutant is rebuilt on padded inputs.
 
     A mutant equals an operator at some output positions. Not measured.
     """
     max_layout_depth: int = 4
-    """The most layouts that are applied to an operator, one after the other, to make mutants.
+    """The largest number of layouts that are applied to an operator, one after the other, to make mutants.
 
     A mutant equals an operator at some output positions. Not measured.
     """
@@ -697,30 +720,32 @@ class ComparisonPolicy:
     The margin itself was not measured.
     """
     max_loss_share: float = 0.01
-    """At one of several sizes of dynamic dimensions, a relative slowdown up to this share does not count as slower.
+    """At each choice of sizes of the dynamic dimensions, a candidate may be slower by at most this share.
 
     Not measured.
     """
     max_resident_bytes: int = 1 << 30
-    """The most bytes of models that are loaded together for a comparison.
+    """Models are loaded together for a comparison only if all models together have at most this number of bytes.
 
     If the models have more bytes, one model at a time is loaded and timed. Safety limit: `scripts/check_memory` compares peak
     memory with the documented bound.
     """
     max_run_bytes: int = 3 << 27
-    """The most bytes that runs may need, in addition to the models, if models are loaded together for a comparison.
+    """The largest number of bytes that runs may need, in addition to the models, if models are loaded together for a
+    comparison.
 
     If the runs need more bytes, one model at a time is loaded and timed. Safety limit; see `max_resident_bytes`.
     """
     min_compared_inputs: int = 3
-    """The fewest sets of input values on which `superopt compare` compares outputs. Not measured."""
+    """The smallest number of sets of input values on which `superopt compare` compares outputs. Not measured."""
     max_loads: int = 6
-    """The most times that the models of a comparison are loaded, unless loading is quick.
+    """The models of a comparison are loaded at most this number of times.
 
-    The placement of a session's memory influences all of its times, so several sessions are compared. Not measured.
+    If loading is quick, the models may be loaded more often. The placement of a session's memory influences all times of the
+    session, so several sessions are compared. Not measured.
     """
     min_loads: int = 2
-    """The fewest times that the models of a comparison are loaded. Not measured."""
+    """The smallest number of times that the models of a comparison are loaded. Not measured."""
     loading_time_share: float = 0.2
     """The share of a comparison's time that loading may take if models are loaded more than `max_loads` times. Not measured."""
     max_loading_seconds: float = 10.0
@@ -731,20 +756,26 @@ class ComparisonPolicy:
     hurried_loading_seconds: float = 3.0
     """Seconds of a comparison after which no model is loaded again, if the user asked the search to stop. Not measured."""
     visit_seconds: float = 0.008
-    """Seconds of one model's turn in a comparison. The model runs several times, and the fastest run counts. Not measured."""
+    """Seconds of one model's turn in a comparison.
+
+    In its turn, the model runs several times, and the fastest run counts. Not measured.
+    """
     long_run_seconds: float = 0.05
     """If a run takes more than this number of seconds, a model's turn in a comparison consists of one run.
 
     The state of the caches matters little to a long run. Not measured.
     """
     max_rounds: int = 400
-    """The most rounds between two loads of the models. A round times each model of a comparison once. Safety limit."""
+    """The largest number of rounds between two loads of the models.
+
+    A round times each model of a comparison once. Safety limit.
+    """
     min_block_rounds: int = 4
-    """The fewest rounds of a comparison that loads only one model at a time. Not measured."""
+    """The smallest number of rounds of a comparison that loads only one model at a time. Not measured."""
     min_block_seconds: float = 0.5
-    """The fewest seconds that a model runs after it was loaded, if one model is loaded at a time. Not measured."""
+    """The smallest number of seconds that a model runs after it was loaded, if one model is loaded at a time. Not measured."""
     reported_interval_share: float = 0.03
-    """The largest relative width of the confidence interval of a ratio of times at which the ratio is precise enough to report.
+    """A ratio of times is precise enough to report only if its confidence interval has at most this relative width.
 
     Not measured.
     """
@@ -759,20 +790,29 @@ class ComparisonPolicy:
     Not measured.
     """
     min_obvious_rounds: int = 3
-    """The fewest rounds of timing after which a comparison may end because the faster model is obvious. Not measured."""
+    """The smallest number of rounds of timing after which a comparison may end because the faster model is obvious.
+
+    Not measured.
+    """
     min_rounds_per_load: int = 3
-    """The fewest rounds of timing after each load of the models. A round times each model once. Not measured."""
+    """The smallest number of rounds of timing after each load of the models. A round times each model once. Not measured."""
     min_long_rounds_per_load: int = 4
-    """The fewest rounds of timing after each load of the models, if each model runs once in a round. Not measured."""
+    """The smallest number of rounds of timing after each load of the models, if each model runs once in a round.
+
+    Not measured.
+    """
     min_report_rounds: int = 24
-    """A ratio of times can be precise enough to report only after this number of rounds since a load. Not measured."""
+    """A ratio of times can be precise enough to report only after this number of rounds since the models were loaded.
+
+    Not measured.
+    """
     max_report_loads: int = 24
-    """The most times that quickly loaded models are loaded until their ratio of times is precise enough to report.
+    """The largest number of loads of quickly loaded models, if the ratio of times is not yet precise enough to report.
 
     Not measured.
     """
     min_verdict_rounds: int = 12
-    """The fewest rounds of timing after one load before a comparison may end with a clear result. Not measured."""
+    """The smallest number of rounds of timing after one load before a comparison may end with a clear result. Not measured."""
     comparison_seconds: float = 10.0
     """The default duration of a comparison in seconds. Not measured."""
     tuning_seconds: float = 10.0
@@ -794,16 +834,16 @@ class CheckPolicy:
     hurried_check_seconds: float = 2.0
     """The limit that replaces `check_seconds` if the user asked the search to stop. Not measured."""
     min_inputs: int = 2
-    """The fewest ordinary inputs, and the fewest adversarial inputs, of a numerical check.
+    """The smallest number of ordinary inputs, and of adversarial inputs, of a numerical check.
 
     The models are run on these inputs regardless of the time limit. Not measured.
     """
     noise_sample_counts: tuple[int, ...] = (2, 4, 6, 12)
-    """The numbers of samples of the original's rounding noise on an input on which the candidate model seems wrong.
+    """The numbers of noise samples that are taken in turn on an input on which the candidate model seems wrong.
 
-    The first number of samples is taken first. Each later number of samples is added if the candidate still seems wrong. A
-    sample is a float64 run that rounds at random or, without a float64 run, a run on a slightly different input. The first
-    number is small because each sample of a model with 80 million weights takes long. Not measured.
+    The next number of samples is added only if the candidate still seems wrong. A sample of the original's rounding noise is a
+    float64 run that rounds at random or, without a float64 run, a run on a slightly different input. The first number is small
+    because each sample of a model with 80 million weights takes long. Not measured.
     """
     adversarial_look_seconds: float = 5.0
     """Seconds after which no further adversarial input is examined with more samples of rounding noise. Not measured."""
@@ -814,9 +854,12 @@ class CheckPolicy:
     measured.
     """
     max_convolved_elements: int = 1 << 22
-    """The most elements of pixels and results that a convolution of the float64 run computes at once. Safety limit."""
+    """The largest number of elements of inputs and results in one block of a convolution of the float64 run.
+
+    Safety limit.
+    """
     max_patch_rows: int = 64
-    """The most rows of the matrix of pixels that a convolution of the float64 run multiplies at once.
+    """A convolution of the float64 run multiplies at most this number of rows of its matrix of pixels at once.
 
     With this limit, a convolution of one channel with 256 taps takes a tenth of the time for a batch of 63. With a limit of 16
     MiB instead, other convolutions take longer.
@@ -827,16 +870,23 @@ class CheckPolicy:
     The check also ends after four times as many seconds of wall-clock time. Not measured.
     """
     max_result_bytes: int = 1 << 28
-    """The most bytes of inputs and results of one numerical check that are kept in memory. Safety limit."""
+    """At most this number of bytes of inputs and results stay in memory during one numerical check. Safety limit."""
     max_rounded_elements: int = 1 << 16
-    """The most elements that are rounded at random at a time. Rounding needs several times their memory. Safety limit."""
+    """The largest number of elements that are rounded at random at a time.
+
+    Rounding needs several times the memory of these elements. Safety limit.
+    """
     max_sized_input_bytes: int = 1 << 26
-    """The most bytes of all inputs of a run at additional sizes of dynamic dimensions, with 8 bytes for each element.
+    """The largest number of bytes of all inputs of a run at additional sizes of dynamic dimensions, with 8 bytes for each
+    element.
 
     Safety limit.
     """
     max_sized_run_bytes: int = 1 << 29
-    """The most memory in bytes that a run at additional sizes of dynamic dimensions may be expected to need. Safety limit."""
+    """The largest amount of memory in bytes that a run at additional sizes of dynamic dimensions may be expected to need.
+
+    Safety limit.
+    """
     fixed_run_bytes: int = 1 << 22
     """The bytes of a run's measured memory that are assumed not to depend on the sizes of dynamic dimensions.
 
@@ -846,12 +896,12 @@ class CheckPolicy:
     max_sized_run_seconds: float = 0.5
     """The longest expected run at additional sizes of dynamic dimensions, in seconds. Not measured."""
     max_adversarial_run_seconds: float = 0.02
-    """The longest run at additional sizes of dynamic dimensions, in seconds, that is repeated with adversarial values.
+    """A run at additional sizes is repeated with adversarial values only if it takes at most this number of seconds.
 
     Not measured.
     """
     max_sizes_tried: int = 200
-    """The most choices of sizes of dynamic dimensions that a check tries.
+    """A check tries at most this number of choices of sizes of the dynamic dimensions.
 
     If dimensions depend on each other, the original runs at few of the tried choices. Not measured.
     """
@@ -865,17 +915,20 @@ class CheckPolicy:
     large_size: int = 1000
     """A large size at which each dynamic dimension is checked while all other dimensions keep their sizes. Not measured."""
     max_constants: int = 16
-    """The most constants of a model that give sizes for the check, the most significant first. Not measured."""
+    """At most this number of a model's constants give sizes for the check.
+
+    The most significant constants come first. Not measured.
+    """
     max_size: int = 1 << 24
     """The largest constant of a model that gives a size for the check. Safety limit."""
     min_laddered_size: int = 512
     """Before a size above this limit is checked, a smaller size is checked to predict the time of a run. Not measured."""
     ladder_factor: int = 8
-    """The factor between a large size and the smaller size that is checked before it. Not measured."""
+    """The ratio of a large size to the smaller size that is checked before the large size. Not measured."""
     paired_size_increases: tuple[int, int, int] = (1, 2, 5)
     """The amounts by which two dimensions grow together, in case one dimension depends on the other. Not measured."""
     max_constant_elements: int = 16
-    """The most elements of a constant tensor whose elements give sizes for the check. Not measured."""
+    """The elements of a constant tensor give sizes for the check only up to this number of elements. Not measured."""
     feasible_sizes: tuple[int, ...] = (1, 2, 3, 4, 5, 8, 16, 32, 64, 7, 128, 224, 12, 256, 512, 1024)
     """The sizes that are tried in turn if a model does not run at the usual sizes.
 
@@ -892,7 +945,10 @@ class CheckPolicy:
     masked_share: float = 0.25
     """The share of elements that a mask switches off in an adversarial input. Not measured."""
     max_inputs_changed_alone: int = 4
-    """The most floating-point inputs that get a mask, infinities or NaN while other inputs stay ordinary. Not measured."""
+    """The largest number of floating-point inputs that get a mask, infinities or NaN while other inputs stay ordinary.
+
+    Not measured.
+    """
     min_noise_ulp_count: int = 16
     """The least rounding noise assumed for an element, in ulps (units in the last place) of the element. Not measured."""
     min_error_ulp_count: int = 4
@@ -918,9 +974,9 @@ class CheckPolicy:
     A normal error exceeds five standard deviations about once in two million draws.
     """
     min_row_elements: int = 16
-    """The fewest elements of a row for which the noise of the row is estimated. Not measured."""
+    """The smallest number of elements of a row for which the noise of the row is estimated. Not measured."""
     max_row_elements: int = 256
-    """The most elements of a row from which the noise of the row is estimated. Not measured."""
+    """The largest number of elements of a row from which the noise of the row is estimated. Not measured."""
     rare_error_factor: float = 4.0
     """The factor by which the errors of a few elements may exceed the usual limit.
 
@@ -949,7 +1005,7 @@ class CheckPolicy:
 
 @dataclass(frozen=True)
 class CostPolicy:
-    """Constants of the cost model (which uses measured times of nodes) and of the prediction of times on other devices."""
+    """Constants of the cost model, which uses measured times of nodes, and of the prediction of times on other devices."""
 
     max_default_run_bytes: int = 1 << 27
     """The bytes that a run may need at default sizes of the dynamic dimensions. If a run needs more, sizes are halved.
@@ -1003,7 +1059,7 @@ class CostPolicy:
     node_timing_seconds: float = 0.005
     """Seconds for which a node is timed. Not measured."""
     max_described_elements: int = 64
-    """The most elements of an integer constant that are part of the key under which a node's time is stored.
+    """The elements of an integer constant are part of the key of a node's stored time only up to this number of elements.
 
     The time of a node may depend on these elements. Not measured.
     """
@@ -1012,7 +1068,10 @@ class CostPolicy:
     min_cold_weight_bytes: int = 256 << 10
     """A node with at least this number of bytes of weights is also timed with weights that are in no cache. Not measured."""
     max_cold_copies: int = 32
-    """The most copies of a node that are run one after the other, so that the node's weights are in no cache. Safety limit."""
+    """At most this number of copies of a node run one after the other, so that the node's weights are in no cache.
+
+    Safety limit.
+    """
     min_memory_bytes_per_second: float = 5e9
     """The least memory bandwidth assumed, in bytes per second. Not measured."""
     min_fetch_time_share: float = 0.05
@@ -1023,8 +1082,8 @@ class CostPolicy:
     max_overlapped_run_seconds: float = 1e-3
     """If a GPU run takes less than this number of seconds, a node is measured by the time that a second copy adds to the run.
 
-    A GPU launches the next kernel while a kernel runs. docs/profiles.md states the error of such times; the threshold was not
-    measured.
+    A GPU launches the next kernel while a kernel runs. docs/profiles.md states the error of times that are measured in this
+    way; the threshold was not measured.
     """
     min_mapped_constant_bytes: int = 64 << 20
     """If a constant of a timed node has at least this size, zeros in a mapped file replace random numbers in memory.
@@ -1045,13 +1104,16 @@ class CostPolicy:
     measured.
     """
     forecast_sigmas: float = 2.0
-    """The number of standard deviations by which predicted times are assumed to err in the original's favour.
+    """The number of standard deviations by which each node's time is assumed to differ from its prediction.
 
-    A candidate model is accepted if a gain remains under this assumption. docs/profiles.md compares predicted with measured
-    gains (`scripts/check_predictions`).
+    Each difference is assumed to be to the candidate's disadvantage. A candidate model is accepted if a gain remains.
+    docs/profiles.md compares predicted with measured gains (`scripts/check_predictions`).
     """
     repeated_run_seconds: float = 2.0
-    """The longest first run of a model, in seconds, that is repeated to measure its time. Not measured."""
+    """The first run of a model is repeated to measure its time only if the run takes at most this number of seconds.
+
+    Not measured.
+    """
     short_node_seconds: float = 1e-5
     """If a model's nodes take less than this number of seconds on average, whole segments are timed instead of nodes.
 
@@ -1105,7 +1167,7 @@ class CostPolicy:
     The roofline is right within a factor of 2.15 for nine tenths of the nodes (docs/profiles.md).
     """
     min_known_operators: int = 5
-    """The fewest measured operators whose errors determine the roofline's error for operators without measured nodes.
+    """If there are at least this number of measured operators, their errors determine the roofline's error for other operators.
 
     Not measured.
     """
@@ -1117,10 +1179,10 @@ class CostPolicy:
     min_valueless_weight_bytes: int = 1024
     """A weight of at least this number of bytes has arbitrary elements when a part of the model is timed.
 
-    ONNX Runtime's optimizations do not read the elements of such large weights. Not measured.
+    ONNX Runtime's optimizations do not read the elements of weights of this size. Not measured.
     """
     max_literal_elements: int = 1 << 16
-    """The most elements of a constant whose true elements are used when a part of the model is timed.
+    """A part of the model is timed with the true elements of a constant only up to this number of elements.
 
     The elements matter to optimizations: ONNX Runtime removes a node that adds zeros, for example. Not measured.
     """
@@ -1169,7 +1231,7 @@ class ModelPolicy:
     The value of a bound at this size shows the constant to which the bound tends as sizes grow. Not measured.
     """
     max_export_passes: int = 64
-    """The most passes over a model when exported rules are applied. Safety limit."""
+    """The largest number of passes over a model when exported rules are applied. Safety limit."""
     min_external_tensor_bytes: int = 1 << 16
     """A tensor of at least this number of bytes is moved from a ModelProto to a file.
 
@@ -1182,7 +1244,7 @@ class ModelPolicy:
     model `constants` of `scripts/check_memory` was up to 2,178 MiB (allowed: 1,600).
     """
     max_cancelling_summands: int = 4096
-    """Operands that cancel are searched among at most this number of terms of a sum and its inner sums. Safety limit."""
+    """Cancelling operands are searched among at most this number of terms of a sum and its inner sums. Safety limit."""
     max_folded_elements: int = 1 << 18
     """A term is evaluated to find bounds of its value only if its weights have at most this number of elements.
 
@@ -1191,13 +1253,16 @@ class ModelPolicy:
     pair_trial_count: int = 120
     """The number of random inputs on which an exported pair of ONNX functions is tested. Not measured."""
     min_pair_trials: int = 8
-    """The fewest random inputs on which the pattern function of an exported pair must run without an error. Not measured."""
+    """The smallest number of random inputs on which the pattern function of an exported pair must run without an error.
+
+    Not measured.
+    """
     max_pair_rank: int = 5
     """The largest rank of an input on which an exported pair of ONNX functions is tested. Not measured."""
     pair_tolerance_share: float = 1e-4
     """The largest relative difference of float32 results at which both functions of an exported pair agree. Not measured."""
     max_chain_operands: int = 256
-    """The most operands of a sum or product that is read from a chain of nodes as one term.
+    """A chain of nodes is read as one sum or product only if the term has at most this number of operands.
 
     Safety limit: each node of a chain has its own term, so the total size of the terms grows with the square of the length.
     """
@@ -1212,40 +1277,49 @@ class ModelPolicy:
     Not measured.
     """
     max_message_bytes: int = 32 << 20
-    """The most bytes of tensors in a ModelProto that ONNX Runtime loads from memory.
+    """ONNX Runtime loads a ModelProto from memory only if its tensors have at most this number of bytes.
 
     Loading from memory makes several copies. For a YOLO-like model, mapping the tensors from a file instead lowered the peak
     memory from 1,695 to 835 MiB.
     """
     max_stored_elements: int = 1 << 16
-    """The most elements of a computed tensor of integers or booleans that is stored as a constant.
+    """A computed tensor of integers or booleans is stored as a constant only if it has at most this number of elements.
 
     A larger tensor may be the mask of a long sequence. Safety limit.
     """
     max_inferred_elements: int = 256
-    """The most elements of a tensor whose values are passed to ONNX's shape inference. Safety limit."""
+    """The values of a tensor are passed to ONNX's shape inference only up to this number of elements. Safety limit."""
     max_inference_rounds: int = 8
-    """The most rounds of shape inference and constant folding. Safety limit."""
+    """The largest number of rounds of shape inference and constant folding. Safety limit."""
     max_tracked_elements: int = 64
-    """The most elements of an integer tensor whose elements are tracked as expressions of sizes. Safety limit."""
+    """The elements of an integer tensor are tracked as expressions of sizes only up to this number of elements. Safety limit.
+    """
     max_tracked_floats: int = 4
-    """The most elements of a floating-point tensor whose elements are tracked as expressions of sizes.
+    """The elements of a floating-point tensor are tracked as expressions of sizes only up to this number of elements.
 
-    Such tensors contain the factors by which sizes are scaled. Larger tensors, such as masks, do not. Not measured.
+    Tensors of this size may contain the factors by which sizes are scaled. Larger tensors, such as masks, do not contain these
+    factors. Not measured.
     """
     max_branch_rounds: int = 8
-    """The most times that the Ifs with known conditions are inlined. Each time, more conditions may become known.
+    """The largest number of times that the Ifs with known conditions are inlined. Each time, more conditions may become known.
 
     In silero_vad with a fixed rate and fixed sizes, 6 Ifs are left after one round, 1 after two, and none after three.
     """
     max_assumption_rounds: int = 3
-    """The most walks over a model that compute shapes and find new assumptions about dynamic dimensions. Safety limit."""
-    min_deferred_weight_bytes: int = 2**20
-    """A new weight of at least this number of bytes is computed only when it is read, which may never happen. Not measured."""
-    max_cached_weight_bytes: int = 2**28
-    """The total bytes of weights, computed when they are read, that stay in memory.
+    """The largest number of walks over a model that compute shapes and find new assumptions about dynamic dimensions.
 
-    Further weights are computed at each read. Safety limit.
+    Safety limit.
+    """
+    min_deferred_weight_bytes: int = 2**20
+    """A new weight of at least this number of bytes is computed only when the weight is read.
+
+    A read may never happen. Not measured.
+    """
+    max_cached_weight_bytes: int = 2**28
+    """The total bytes of computed weights that stay in memory.
+
+    A new weight may be computed only when the weight is read. Beyond this limit, weights are computed at each read. Safety
+    limit.
     """
     max_ordinary_magnitude: float = 1e4
     """The largest magnitude of an element of an ordinary input.
@@ -1265,11 +1339,14 @@ class ModelPolicy:
     assumed_summand_count: int = 1 << 20
     """The number of summands assumed for a sum over a dynamic dimension, to bound the sum. Not measured."""
     max_gathered_slices: int = 4
-    """The most slices as which a Gather with constant positions is lifted. Not measured."""
+    """A Gather with constant positions is lifted as a concatenation of at most this number of slices. Not measured."""
     max_narrowed_elements: int = 2**24
-    """The most elements of a constant without variables that is evaluated to find axes of equal elements. Safety limit."""
+    """A constant is evaluated to find axes of equal elements only if it has at most this number of elements.
+
+    Safety limit.
+    """
     max_analysed_steps: int = 256
-    """The most steps of a recurrence whose values are bounded step by step. Safety limit on time."""
+    """The values of a recurrence are bounded step by step only up to this number of steps. Safety limit on time."""
     body_run_seconds: float = 5.0
     """Seconds after which the model is not run on further inputs to count how often each control flow body runs.
 
@@ -1284,14 +1361,15 @@ class VerifyPolicy:
     """Limits for verifying an optimized model by the certificate of its optimization."""
 
     max_definition_operations: int = 1 << 27
-    """The most operations of an operator whose definition is evaluated. Safety limit."""
+    """The definition of an operator is evaluated only if the evaluation takes at most this number of operations. Safety limit.
+    """
     max_nesting_depth: int = 200
-    """The largest nesting depth of a value in a certificate, whose text is not trusted. Safety limit."""
+    """The largest nesting depth of a value in a certificate. The text of a certificate is not trusted. Safety limit."""
     max_untermed_elements: int = 4096
-    """The most elements of a new weight for which the certificate has no term.
+    """The largest number of elements of a new weight for which the certificate has no term.
 
-    Such weights contain numbers that nodes need beside their operands, such as the matrices of Winograd's algorithm. The
-    weights are checked by running the nodes that read them. Not measured.
+    A new weight without a term contains numbers that nodes need beside operands, such as the matrices of Winograd's algorithm.
+    The numbers are checked by a run of the nodes that read the weight. Not measured.
     """
     segment_tolerance_share: float = 2e-3
     """The tolerance between the outputs of rewritten nodes and of their terms, as a share of the output's largest magnitude.
@@ -1299,10 +1377,10 @@ class VerifyPolicy:
     The nodes compute in the model's precision, and the terms in float64. Not measured.
     """
     max_segment_nudges: int = 16
-    """The most evaluations of the terms of rewritten nodes on values that are changed in their last bits.
+    """The largest number of evaluations of rewritten nodes' terms on values whose last bits are changed.
 
-    If a number that should cancel to 0 is compared with 0, the outcome is random. In 16 evaluations, such an outcome stays the
-    same by chance in one of 65,536 cases. Not measured.
+    If a number that should cancel to 0 is compared with 0, the outcome is random. The probability that a random outcome is the
+    same in all 16 evaluations is about 1 in 65,536. Not measured.
     """
     plain_sizes: tuple[int, ...] = (
         1,
@@ -1347,15 +1425,15 @@ class VerifyPolicy:
     integer_bound_counts: tuple[int, ...] = (1000, 100, 30, 10, 4, 2, 1)
     """Upper bounds for random integers. The first bound at which the original runs is used. Not measured."""
     max_drawn_elements: int = 1 << 22
-    """The most elements of all random inputs of a run together. Safety limit."""
+    """The largest number of elements of all random inputs of a run together. Safety limit."""
     max_size_draws: int = 1000
-    """The most choices of random sizes for dynamic dimensions. Safety limit."""
+    """The largest number of choices of random sizes for dynamic dimensions. Safety limit."""
     condition_draw_count: int = 60
     """The number of random sizes at which a condition on dynamic dimensions is evaluated. Not measured."""
     max_match_tries: int = 20_000
-    """The most assignments of operands that are tried to match a rule at one term. Safety limit."""
+    """The largest number of tried assignments of operands when a rule is matched at one term. Safety limit."""
     max_sized_constant_elements: int = 64
-    """The most elements of an integer tensor whose elements may be thresholds for sizes.
+    """The elements of an integer tensor count as thresholds for sizes only up to this number of elements.
 
     Sizes just below and above each element are tried. Not measured.
     """
@@ -1364,8 +1442,8 @@ class VerifyPolicy:
     row_tolerance_share: float = 2e-4
     """A part of the tolerance of an output element, as a share of the largest magnitude in the element's row.
 
-    `own_change_factor` and `common_change_factor` give the other parts. When this share was set, the errors from reordered sums
-    and merged weights in the benchmark models were below a tenth of the whole tolerance. No script repeats the measurement.
+    `own_change_factor` and `common_change_factor` give the other parts. When this share was chosen, reordered sums and merged
+    weights caused errors below a tenth of the whole tolerance in the benchmark models. No script repeats the measurement.
     """
     own_change_factor: float = 16.0
     """A part of the tolerance of an output element, as a multiple of the element's change when inputs change slightly.
@@ -1384,16 +1462,17 @@ class VerifyPolicy:
     Not measured.
     """
     nudged_run_count: int = 3
-    """The number of runs of the original with inputs that are changed in their last places. Not measured."""
+    """The number of runs of the original with slightly changed inputs. The last places of the inputs are changed. Not measured.
+    """
     min_sizes: int = 4
-    """The fewest choices of sizes at which both models are compared.
+    """The smallest number of choices of sizes at which both models are compared.
 
     The comparison ends earlier only after three times `size_run_seconds`. Not measured.
     """
     max_sizes: int = 40
-    """The most choices of sizes at which both models are compared. Not measured."""
+    """The largest number of choices of sizes at which both models are compared. Not measured."""
     max_size_tries_per_model: int = 300
-    """The most choices of sizes that are tried. The original may fail at many of these choices. Safety limit."""
+    """The largest number of tried choices of sizes. The original may fail at many of these choices. Safety limit."""
     saturated_magnitudes: tuple[float, ...] = (20.0, 30.0, 60.0, 87.0)
     """The least magnitudes of the elements in the rows of a saturated input. Successive rows use successive magnitudes.
 
@@ -1415,9 +1494,12 @@ class VerifyPolicy:
     The tolerance of longer rows uses the largest magnitude of the row. Not measured.
     """
     step_draw_count: int = 12
-    """The number of random inputs at which both sides of a step that matches no rule are evaluated. Not measured."""
+    """If a step matches no rule, both sides of the step are evaluated at this number of random inputs. Not measured."""
     min_step_draws: int = 3
-    """The fewest random inputs at which the evaluation of a step that matches no rule must succeed. Not measured."""
+    """If a step matches no rule, the evaluation of its sides must succeed at this number of random inputs or more.
+
+    Not measured.
+    """
     float64_tolerance_share: float = 1e-7
     """The tolerance between float64 values, as a share of the largest magnitude in the row. Not measured."""
 
@@ -1446,12 +1528,16 @@ class DiscoveryPolicy:
     Not measured.
     """
     max_slice_candidates: int = 4_000
-    """The most larger equations of one universe (a vocabulary for terms) that one task examines. Not measured."""
+    """One task examines at most this number of equations of one universe (a vocabulary for terms).
+
+    Only equations with more than `small_operator_count` operators are counted. Not measured.
+    """
     launch_element_count: float = 10000.0
     """The number of elements that are moved in the time that it takes to start an operator.
 
-    A cost that counts elements, operations and launches decides which directions of an equation become rules. The number is a
-    fifth of the ratio of `cpu_launch_seconds` to the time for moving a float32 element at `cpu_bytes_per_second`. Not measured.
+    The cost of a term counts elements, operations and launches. The cost decides which directions of an equation become rules.
+    The number is a fifth of the ratio of `cpu_launch_seconds` to the time for moving a float32 element at
+    `cpu_bytes_per_second`. Not measured.
     """
     operations_per_element_count: float = 16.0
     """The number of operations in the time that it takes to move one element. Not measured."""
@@ -1466,30 +1552,36 @@ class DiscoveryPolicy:
     A universe is a vocabulary for terms. Not measured.
     """
     max_batch_elements: int = 2_000_000
-    """The most elements that are evaluated in one batch of terms. Safety limit."""
+    """The largest number of elements that are evaluated in one batch of terms. Safety limit."""
     max_environment_tries: int = 20_000
-    """The most random choices of sizes and values that are tried until a choice fits a universe.
+    """The largest number of tried random choices of sizes and values until a choice fits a universe.
 
     A universe is a vocabulary for terms. Safety limit.
     """
     max_reading_choices: int = 12
-    """The most ways to generalise the numbers of an equation to expressions over sizes. Safety limit."""
+    """The largest number of ways to generalise the numbers of an equation to expressions over sizes. Safety limit."""
     plausible_reading_count: int = 2
     """The number of ways to generalise an equation that are tested on random inputs. Not measured."""
     max_renamings: int = 48
-    """The most renamings of interchangeable variables of one equation. Safety limit."""
+    """The largest number of renamings of interchangeable variables of one equation. Safety limit."""
     max_exchanged_variables: int = 4
-    """The most variables of a rule for which a test decides whether the rule only exchanges variables. Safety limit."""
+    """The largest number of variables of a rule for which a test decides whether the rule only exchanges variables.
+
+    Safety limit.
+    """
     max_laws_per_task: int = 32
-    """The most rules that one task tries to derive from other rules. Some searches take long. Not measured."""
+    """The largest number of rules that one task tries to derive from other rules.
+
+    Some derivations take long to find. Not measured.
+    """
     min_law_tasks: int = 16
-    """The fewest tasks that derive rules from other rules, if there are enough rules. Not measured."""
+    """The smallest number of tasks that derive rules from other rules, if there are enough rules. Not measured."""
     max_name_operators: int = 4
-    """The most operators of one side of a rule that are part of the rule's name."""
+    """The name of a rule contains at most this number of operators of each side."""
     max_operand_rows: int = 1 << 20
-    """The most combinations of operands that are made at once when terms are enumerated. Safety limit."""
+    """When terms are enumerated, at most this number of combinations of operands are made at once. Safety limit."""
     max_rank_choices: int = 16
-    """If a rule is tested for one rank of a variable, at most this number of choices of the other variables' ranks are tried.
+    """The largest number of rank choices for all remaining variables when a rule is tested for one rank of a variable.
 
     Safety limit.
     """
@@ -1499,35 +1591,35 @@ class DiscoveryPolicy:
     A direction of an equation with a costlier right side does not become a rule. Not measured.
     """
     max_local_operators: int = 3
-    """The most operators on the left side of a derivable rule that is kept only because its right side has fewer operators.
+    """A derivable rule is kept for its smaller right side only if its left side has at most this number of operators.
 
     Not measured.
     """
     max_rewriting_steps: int = 12
-    """The most steps by which rules rewrite a term to its smallest form. Safety limit."""
+    """The largest number of steps by which rules rewrite a term to its smallest form. Safety limit."""
     max_rewriting_expansions: int = 24
-    """The most terms that are expanded to find steps from one side of an equation to the other. Safety limit."""
+    """The largest number of terms that are expanded to find steps from one side of an equation to the other. Safety limit."""
     max_climb_factor: float = 1.1
     """The factor that limits the cost of intermediate terms when rules rewrite one side of an equation to the other side.
 
     The limit is this factor times the cost of the more expensive side or, in some searches, of the first term. Not measured.
     """
     max_rewritten_summands: int = 6
-    """The most operands of a sum or product in which parts of the operands are rewritten. Safety limit."""
+    """A sum or product is rewritten at its root only if it has at most this number of operands. Safety limit."""
     max_rewritten_operators: int = 16
-    """The most operators of a term that is rewritten. Safety limit."""
+    """A term is rewritten only if the term has at most this number of operators. Safety limit."""
     tallied_row_count: int = 1 << 16
     """The number of enumerated terms whose graphs are counted at once. Safety limit."""
     covered_pair_share: float = 0.75
-    """The share of a universe's shared pairs of operators that the universe waits for.
+    """The share of a universe's shared operator pairs that must be contained in the universes that are explored first.
 
     A universe is a vocabulary for terms. A pair of operators is shared if an earlier universe has the pair too. A universe
-    waits for the results of earlier universes that together have this share of its shared pairs. Not measured.
+    waits for earlier universes that together contain this share of the shared pairs. Not measured.
     """
     max_attribute_conditions: int = 3
-    """The most conditions on real-valued attributes in one conjunction. Not measured."""
+    """The largest number of conditions on real-valued attributes in one conjunction. Not measured."""
     condition_choice_count: int = 3
-    """The number of conjunctions of conditions that are tried as the condition of one rule. Not measured."""
+    """The number of tried conjunctions of conditions for the condition of one rule. Not measured."""
     max_universe_operators: int = 4
     """The default limit on the number of operators of a term in a universe (a vocabulary for terms).
 
@@ -1536,7 +1628,7 @@ class DiscoveryPolicy:
     condition_environment_count: int = 12
     """The number of random choices of sizes and values at which the terms of a universe with conditions are evaluated.
 
-    A universe is a vocabulary for terms. More choices make it rare that a condition has the same outcome at all choices. Not
+    A universe is a vocabulary for terms. With more choices, a condition rarely has the same outcome at all choices. Not
     measured.
     """
     order_environment_count: int = 8
@@ -1572,50 +1664,53 @@ class ProofPolicy:
     The proofs of neighbouring rules in a file ask the solver many equal questions. Not measured.
     """
     max_added_conditions: int = 12
-    """The most conditions that are added to a rule so that its right side is well typed. Safety limit."""
+    """The largest number of conditions that are added to a rule so that its right side is well typed. Safety limit."""
     completion_cache_count: int = 64
     """The number of rules for which added preconditions are cached. Safety limit on memory."""
     ground_argument_cache_count: int = 20_000
-    """The number of parsed arguments of instances of axioms that are cached. Safety limit on memory."""
+    """The number of cached arguments of instances of axioms. The arguments are parsed. Safety limit on memory."""
     max_replay_steps: int = 2_000_000
-    """The most steps of Z3 (its `rlimit`) for the check of one stored proof.
+    """The largest number of steps of Z3 (its `rlimit`) for the check of one stored proof.
 
     Steps, unlike seconds, make the verdict independent of the machine. Safety limit.
     """
     expression_cache_count: int = 20_000
     """The number of Z3 expressions that are cached. Safety limit on memory."""
     max_saturated_summands: int = 6
-    """The most operands of a sum or product that equality saturation flattens. Safety limit."""
+    """Equality saturation flattens a sum or product only if it has at most this number of operands. Safety limit."""
     axiom_set_cache_count: int = 256
-    """The number of prepared sets of axioms that are cached. Safety limit on memory."""
+    """The number of cached, prepared sets of axioms. Safety limit on memory."""
     max_alignments: int = 24
-    """The most ways to match the summation indices of two products that are tried. Safety limit."""
+    """The largest number of tried ways to match the summation indices of two products. Safety limit."""
     alpha_cache_count: int = 100_000
-    """The number of summands with renamed indices that are cached. Safety limit on memory."""
+    """The number of cached summands with renamed indices. Safety limit on memory."""
     max_linear_steps: int = 2_000_000
-    """The most steps of Z3 (its `rlimit`) for one question of linear arithmetic. Safety limit."""
+    """The largest number of steps of Z3 (its `rlimit`) for one question of linear arithmetic. Safety limit."""
     max_nonlinear_steps: int = 50_000
-    """The most steps of Z3 (its `rlimit`) for one question of nonlinear arithmetic. Safety limit."""
+    """The largest number of steps of Z3 (its `rlimit`) for one question of nonlinear arithmetic. Safety limit."""
     max_session_conditions: int = 400
-    """The most conditions that one session of Z3 holds before a new session starts. Safety limit on memory."""
+    """The largest number of conditions that one session of Z3 holds before a new session starts. Safety limit on memory."""
     batching_cache_count: int = 50_000
     """The number of terms whose batch axes are cached. Safety limit on memory."""
     max_merges: int = 200
-    """The most merges of two summands in one sum. Safety limit."""
+    """The largest number of merges of two summands in one sum. Safety limit."""
     max_witnesses: int = 16
-    """The most elements that are tried to show that two summands overlap. Safety limit."""
+    """The largest number of elements that are tried to show that two summands overlap. Safety limit."""
     max_bound_indices: int = 3
-    """The most summation indices of a product that are permuted to match another product. Safety limit."""
+    """The largest number of permuted summation indices when one product is matched with a second product. Safety limit."""
     max_cancel_depth: int = 8
     """The deepest nesting of case distinctions in a proof that a sum is zero. Safety limit."""
     max_cancel_steps: int = 1_500
-    """The most steps of a proof that a sum is zero. Safety limit."""
+    """The largest number of steps of a proof that a sum is zero. Safety limit."""
     max_cleared_summands: int = 60
-    """The most summands of a sum after the sum was multiplied by a denominator. Safety limit."""
+    """The largest number of summands of a sum after the sum was multiplied by a denominator. Safety limit."""
     max_compared_splits: int = 6
-    """The most splits of a position into quotient and remainder in a comparison of two tensors. Safety limit."""
+    """The largest number of splits of a position into quotient and remainder in a comparison of two tensors. Safety limit."""
     max_indicator_names: int = 6
-    """The most distinct step functions in a sum that is tested for having only the values 0 and 1. Safety limit."""
+    """A sum with at most this number of distinct step functions is tested for having only the values 0 and 1.
+
+    Safety limit.
+    """
     max_expanded_exponent: int = 4
     """The largest exponent of a power that is multiplied out. Safety limit."""
     first_instance_count: int = 2
@@ -1629,68 +1724,80 @@ class ProofPolicy:
     Not measured.
     """
     max_bounded_sizes: int = 2
-    """The most sizes that are fixed to small numbers if an equation is proved only for these numbers. Safety limit."""
+    """The largest number of sizes that are fixed to small numbers if an equation is proved only for these numbers.
+
+    Safety limit.
+    """
     max_compared_candidates: int = 5
-    """The most operands of a maximum that are compared in pairs to drop dominated operands. Safety limit."""
+    """Operands of a maximum are compared in pairs, to drop dominated operands, only up to this number of operands.
+
+    Safety limit.
+    """
     normal_form_cache_count: int = 100_000
     """The number of normal forms that are cached. Safety limit on memory."""
     max_multiplied_summands: int = 1_500
-    """The most products that are multiplied out in the proof of one equation. Safety limit."""
+    """The largest number of products that are multiplied out in the proof of one equation. Safety limit."""
     pointwise_cache_count: int = 20_000
     """The number of cached answers to the question whether a sum is zero at every point. Safety limit on memory."""
     max_short_terms: int = 4
-    """The most terms of an inequality that is multiplied with other inequalities to draw consequences. Safety limit."""
+    """An inequality is multiplied with further inequalities only if it has at most this number of terms.
+
+    Safety limit.
+    """
     max_added_bounds: int = 4
-    """The most known bounds that are added to derive another bound. Safety limit."""
+    """The largest number of known bounds that are added to derive another bound. Safety limit."""
     max_simplification_rounds: int = 8
-    """The most rounds of simplification of one sum. Safety limit."""
+    """The largest number of rounds of simplification of one sum. Safety limit."""
     max_value_steps: int = 200_000
-    """The most steps of Z3 (its `rlimit`) for one question about signs of values. Safety limit."""
+    """The largest number of steps of Z3 (its `rlimit`) for one question about signs of values. Safety limit."""
     max_unknowns: int = 12
-    """The most unknowns of a question about signs of values. Safety limit."""
+    """The largest number of unknowns of a question about signs of values. Safety limit."""
     max_chain_length_steps: int = 400
-    """The most rewrite steps in a derivation. Safety limit."""
+    """The largest number of rewrite steps in a derivation. Safety limit."""
     max_completions: int = 12
-    """The most conditions that are added to an equation before a derivation of the equation is searched. Safety limit."""
+    """The largest number of conditions that are added to an equation before a derivation of the equation is searched.
+
+    Safety limit.
+    """
     file_instance_count: int = 120
     """The number of random instances (sizes and attributes) at which a rule of a file is tested. Not measured."""
     settled_instance_count: int = 12
     """The number of random instances at which a rule of a file is tested if the rule was derived already. Not measured."""
     max_saturation_rounds: int = 24
-    """The most rounds of equality saturation by axioms. Safety limit."""
+    """The largest number of rounds of equality saturation by axioms. Safety limit."""
     max_saturation_terms: int = 700
-    """The most terms in equality saturation by axioms. Safety limit."""
+    """The largest number of terms in equality saturation by axioms. Safety limit."""
     max_saturation_steps: int = 8_000
-    """The most matches that are applied in equality saturation by axioms. Safety limit."""
+    """The largest number of applied matches in equality saturation by axioms. Safety limit."""
     saturation_growth_counts: tuple[tuple[int, int], ...] = ((0, 2), (1, 3), (2, 4), (4, 8), (8, 14), (20, 30))
     """Limits on the length, in symbols, of the new terms in equality saturation. A limit is a pair of numbers.
 
-    A new term may be longer than the replaced term by at most the first number. It may be longer than the longest term of the
-    equation to prove by at most the second number. The next pair applies when the present pair allows no further term. Not
-    measured.
+    A new term may exceed the replaced term by at most the first number of symbols. The new term may exceed the longest term of
+    the equation to prove by at most the second number of symbols. When a pair of numbers allows no further term, the next pair
+    applies. Not measured.
     """
     max_derivation_rounds: int = 12
-    """The most rounds of equality saturation in which a rule is derived from other rules.
+    """The largest number of rounds of equality saturation for the derivation of a rule from other rules.
 
     Limits are counted in terms and matches, never in seconds, so that the answer does not depend on the machine
     (docs/derive.md).
     """
     max_derivation_terms: int = 300
-    """The most terms in equality saturation in which a rule is derived from other rules."""
+    """The largest number of terms in equality saturation for the derivation of a rule from other rules."""
     max_derivation_steps: int = 5_000
-    """The most matches that are applied in equality saturation in which a rule is derived from other rules."""
+    """The largest number of applied matches in equality saturation for the derivation of a rule from other rules."""
     derivation_growth_counts: tuple[tuple[int, int], ...] = ((0, 2), (2, 4), (4, 8), (8, 14))
     """The limits on length when a rule is derived from other rules. See `saturation_growth_counts`. Not measured."""
     max_requested_rounds: int = 16
-    """The most rounds of equality saturation for a derivation that a user requests.
+    """The largest number of rounds of equality saturation for a derivation that a user requests.
 
     The search that decides whether a rule is removed from the core (the minimal rule set) has lower limits:
     `max_derivation_rounds`, `max_derivation_terms` and `max_derivation_steps`.
     """
     max_requested_terms: int = 800
-    """The most terms in equality saturation for a derivation that a user requests."""
+    """The largest number of terms in equality saturation for a derivation that a user requests."""
     max_requested_steps: int = 20_000
-    """The most matches that are applied in equality saturation for a derivation that a user requests."""
+    """The largest number of applied matches in equality saturation for a derivation that a user requests."""
 
 
 @dataclass(frozen=True)
@@ -1703,18 +1810,22 @@ class FloatingPointPolicy:
     """
 
     rounding_step_factor: int = 4
-    """The number of rounding errors that each instruction of a rule's two sides may contribute to their difference.
+    """The number of rounding errors that each instruction of a rule's sides may contribute to the difference of the sides.
 
     A larger difference counts as more than rounding. Not measured.
     """
     max_rule_instances: int = 10
-    """The most instances (sizes and attributes) at which a rule is tested for floating-point flags. Not measured."""
+    """The largest number of instances (sizes and attributes) at which a rule is tested for floating-point flags.
+
+    Not measured.
+    """
     instance_draw_count: int = 48
     """The number of random instances of a rule from which each tested instance is chosen. Not measured."""
     element_count: int = 8
-    """The number of output elements, with different scalar code, that are tested at each instance of a rule. Not measured."""
+    """The number of tested output elements at each instance of a rule. The elements have different scalar code. Not measured.
+    """
     max_element_positions: int = 80
-    """The most positions of an output among which the tested elements are chosen. Safety limit."""
+    """The largest number of positions of an output among which the tested elements are chosen. Safety limit."""
     row_kind_shares: tuple[float, float, float] = (0.6, 0.2, 0.2)
     """The shares of input rows with only finite numbers, with infinities, and with NaN.
 
@@ -1728,21 +1839,27 @@ class FloatingPointPolicy:
     `scripts/check_flags` searches for missing flags (benchmarks/flags.json). Other numbers of rounds were not measured.
     """
     max_turns: int = 24
-    """The most rounds of tests in the search for a rule's flags. Each round uses new instances and inputs. Safety limit."""
+    """The largest number of rounds of tests in the search for a rule's flags.
+
+    Each round uses new instances and inputs. Safety limit.
+    """
     max_rows_times_instructions: int = 6_000_000
     """The largest product of the number of input rows and the number of instructions of an output element's scalar code.
 
     An input row has a number for each input of the code. Longer code is evaluated at fewer rows. Safety limit.
     """
     witness_row_count: int = 40
-    """Of the first input rows that show the need for a flag, up to this number, the simplest row is chosen.
+    """The largest number of input rows among which the simplest row is chosen as the witness for a flag.
 
     An input row has a number for each input of an output element. Not measured.
     """
     max_instructions: int = 60_000
-    """The most instructions of the scalar code of one output element. Safety limit."""
+    """The largest number of instructions of the scalar code of one output element. Safety limit."""
     max_exhaustive_inputs: int = 3
-    """The most inputs of an output element that is tested at all numbers of a small number format. Safety limit."""
+    """An output element is tested at all numbers of a small number format only if it has at most this number of inputs.
+
+    Safety limit.
+    """
     max_exhaustive_evaluations: int = 40_000_000
     """The largest product of the numbers of instructions and of input rows in a test at all numbers of a small number format.
 
@@ -1754,7 +1871,10 @@ class FloatingPointPolicy:
     An input row has a number for each input of an output element. Not measured.
     """
     max_solver_instructions: int = 40
-    """The most instructions of an output element's scalar code for which Z3 is asked whether a flag is needed. Safety limit."""
+    """The largest number of instructions of an output element's scalar code for which Z3 is asked whether a flag is needed.
+
+    Safety limit.
+    """
     solver_milliseconds: int = 3000
     """Milliseconds after which Z3 gives up the question whether a rule needs a flag.
 
@@ -1766,12 +1886,12 @@ class FloatingPointPolicy:
     An input row has a number for each input of the element. Not measured.
     """
     min_rows: int = 12_000
-    """The fewest input rows for each rule in one round of tests.
+    """The smallest number of input rows for each rule in one round of tests.
 
     An input row has a number for each input of an output element. Not measured.
     """
     min_element_rows: int = 64
-    """The fewest input rows for an output element with long scalar code.
+    """The smallest number of input rows for an output element with long scalar code.
 
     An input row has a number for each input of the element. Not measured.
     """
@@ -1782,9 +1902,9 @@ class RulePolicy:
     """Limits of the rule language: random instances of rules, and the choice of equations that count as rules."""
 
     max_instance_elements: int = 3000
-    """The most elements of a tensor in a random instance of a rule. Safety limit."""
+    """The largest number of elements of a tensor in a random instance of a rule. Safety limit."""
     max_instance_tries: int = 400
-    """The most attempts to find a random instance of a rule. Safety limit."""
+    """The largest number of attempts to find a random instance of a rule. Safety limit."""
     stubborn_value_count: int = 3
     """The number of smallest allowed values to which each size and attribute of a rule's random instance is restricted.
 
@@ -1796,10 +1916,10 @@ class RulePolicy:
     min_neutral_operators: int = 3
     """An equation that only rearranges operators is not a rule if it has at least this number of operators.
 
-    No search gains by such a rule. Not measured.
+    No search gains by an equation of this kind. Not measured.
     """
     max_plain_combinations: int = 256
-    """The number of combinations of ranks of variables above which the types of subterms are computed first. Not measured."""
+    """If variables have more combinations of ranks than this number, the types of subterms are computed first. Not measured."""
 
 
 @dataclass(frozen=True)
@@ -1807,19 +1927,28 @@ class AlgebraPolicy:
     """Limits of proofs about integer expressions."""
 
     extent_cache_count: int = 1 << 16
-    """The number of products and sums of extents that are cached. An extent is a symbolic size. Safety limit on memory."""
+    """The number of cached products and sums of extents. An extent is a symbolic size. Safety limit on memory."""
     integer_cache_count: int = 1 << 16
-    """The number of integer expressions, and of decisions about them, that are cached. Safety limit on memory."""
+    """The number of cached integer expressions, and the number of cached decisions about integer expressions.
+
+    Safety limit on memory.
+    """
     max_terms: int = 400
-    """The most terms of an integer expression. A longer expression counts as too long to be useful. Safety limit."""
+    """The largest number of terms of an integer expression.
+
+    A longer expression counts as too long to be useful. Safety limit.
+    """
     max_atoms: int = 300
-    """The most atoms (dimensions, quotients, and so on) in an integer expression at any depth. Safety limit."""
+    """The largest number of atoms (dimensions, quotients, and so on) in an integer expression at any depth. Safety limit."""
     max_inequalities: int = 240
-    """The most inequalities during the elimination of variables. With more inequalities, nothing is proved. Safety limit."""
+    """The largest number of inequalities during the elimination of variables.
+
+    With more inequalities, nothing is proved. Safety limit.
+    """
     max_eliminations: int = 400
-    """The most attempts at an elimination for one question. Safety limit."""
+    """The largest number of attempts at an elimination for one question. Safety limit."""
     max_residue_classes: int = 128
-    """The most residue classes into which the sizes of one question are divided. Safety limit."""
+    """The largest number of residue classes into which the sizes of one question are divided. Safety limit."""
     refutation_sample_count: int = 48
     """The number of random sizes at which a statement is tested before a proof is tried. Not measured."""
 
@@ -1829,7 +1958,10 @@ class ProcessPolicy:
     """Limits for processes, files, signals and command-line options."""
 
     max_sent_bytes: int = 1 << 24
-    """The most bytes of a model that is sent to a child process. A larger model is written to a file instead. Safety limit."""
+    """A model is sent to a child process only if the model has at most this number of bytes.
+
+    A larger model is written to a file instead. Safety limit.
+    """
     child_patience_seconds: float = 20.0
     """Seconds that a child process may take to load a model, or to run it once. Safety limit."""
     child_patience_seconds_per_byte: float = 60 / 2**30
@@ -1841,7 +1973,7 @@ class ProcessPolicy:
     memory_reading_seconds: float = 0.1
     """Seconds between two readings of the process's resident memory. Not measured."""
     max_task_attempts: int = 6
-    """The most times that worker processes may die while they run the same task. Safety limit."""
+    """The largest number of times that worker processes may die while they run the same task. Safety limit."""
     stored_result_days: int = 30
     """Days after which a stored result of a task is removed if no job reads it. Not measured."""
     chunk_task_count: int = 8
@@ -1854,7 +1986,7 @@ class ProcessPolicy:
     Terms and sizes are numerous, live long, and have no cycles. Not measured.
     """
     max_stem_bytes: int = 200
-    """The most bytes of a model's name in the name of its data file: file names have 255 bytes or fewer."""
+    """The largest number of bytes of a model's name in the name of its data file: file names have 255 bytes or fewer."""
     save_lock_seconds: float = 10.0
     """Seconds that a save waits for another save into the same folder. Safety limit."""
     file_chunk_bytes: int = 1 << 24
@@ -1865,7 +1997,7 @@ class ProcessPolicy:
     Not measured.
     """
     max_size_combinations: int = 256
-    """The most combinations of sizes at which one model is checked and measured. Safety limit."""
+    """The largest number of combinations of sizes at which one model is checked and measured. Safety limit."""
     max_time_seconds: float = 366 * 86400.0
     """The longest accepted span of time: a year. Safety limit."""
     max_integer: int = 2**63 - 1
@@ -1879,69 +2011,80 @@ class ReportPolicy:
     """Limits on the length of reports."""
 
     max_proof_characters: int = 160
-    """The most characters of a proof in the report on a file of rules."""
+    """The largest number of characters of a proof in the report on a file of rules."""
     progress_seconds: float = 5.0
     """Seconds between two lines of progress if the output is not a terminal."""
     piped_width_characters: int = 128
     """The characters of a line if the output is not a terminal."""
     max_failure_characters: int = 160
-    """The most characters of an error's text in a report."""
+    """The largest number of characters of an error's text in a report."""
     max_contributions: int = 3
-    """The most rules with gains that the terminal shows without `--verbose`. The JSON report has all of them."""
+    """Without `--verbose`, the terminal shows at most this number of rules with gains. The JSON report has all of them."""
     max_outline_characters: int = 70
-    """The longest outline of a rule in a report."""
+    """The largest number of characters of a rule's outline (both sides without attributes) in a report."""
     max_planned_islands: int = 5
-    """The most islands of a planned search that the terminal shows without `--verbose`."""
+    """Without `--verbose`, the terminal shows at most this number of islands of a planned search."""
     max_time_operators: int = 3
-    """The most operators that a report names to show where the time of the model goes."""
+    """The largest number of operators that a report names to show where the time of the model goes."""
     panel_refresh_seconds: float = 0.5
     """Seconds between two updates of the panel in a terminal. Short enough to show life, and too long to disturb timings."""
     event_seconds: float = 0.2
-    """The least seconds between two progress reports on the candidates of one segment, so that listeners cost little time."""
+    """The smallest number of seconds between two progress reports on the candidates of one segment, so that listeners cost
+    little time.
+    """
     late_improvement_share: float = 0.75
     """The share of the search time after which an improvement means that more time may help. Not measured."""
     max_explained_opening_seconds: float = 1.0
-    """If a session takes longer than this to open, the nodes of an accepted model are not timed for the report."""
+    """If sessions take more than this number of seconds to open, the nodes of an accepted model are not timed."""
     max_left_out: int = 3
-    """The most names of inputs and sizes that a report lists as not checked. The JSON report has all of them."""
+    """A report lists at most this number of names of unchecked inputs and sizes. The JSON report has all names."""
     max_suggestions_count: int = 3
-    """The most similar words that an error message suggests for a misspelled word."""
+    """The largest number of similar words that an error message suggests for a misspelled word."""
     min_suggestion_share: float = 0.7
     """The least similarity, as `difflib` computes it, of a word that is suggested for a misspelled word."""
     max_changed_operators: int = 6
-    """The most operators that a report lists with their node counts before and after the optimization."""
+    """The largest number of operators that a report lists with their node counts before and after the optimization."""
     max_reasons: int = 3
-    """The most reasons for unsearched windows (parts of a model) that the terminal shows. The JSON report has all reasons."""
+    """The largest number of reasons for unsearched windows (parts of a model) that the terminal shows.
+
+    The JSON report has all reasons.
+    """
     max_verified_rules: int = 4
-    """The most rules that the terminal shows for one kind of verified step."""
+    """The largest number of rules that the terminal shows for one kind of verified step."""
     max_profiled_nodes: int = 10
-    """The most measured nodes that the report on a device shows."""
+    """The largest number of measured nodes that the report on a device shows."""
     min_predicted_nodes: int = 3
-    """The fewest measured nodes for which the accuracy of predictions is reported. Not measured."""
+    """The smallest number of measured nodes for which the accuracy of predictions is reported. Not measured."""
     example_instance_count: int = 12
     """The number of random instances from which the example for a rule is chosen."""
     min_hint_share: float = 0.01
     """The least share of the run time, or of the gain of a search, that counts in the hints and the tables of a report."""
     hint_seconds: float = 1.0
-    """The seconds for which operators of newer opsets are sought in a model for which nothing was found."""
+    """The seconds for which operators of newer opsets are searched in a model without an accepted candidate."""
     max_uncovered_operators: int = 5
-    """The most operators outside of islands that the terminal shows. The JSON report has all of them."""
+    """The terminal shows at most this number of operators outside of islands. The JSON report has all operators."""
     max_fixed_elements: int = 8
-    """The most elements of the fixed value of an input that a report shows."""
+    """A report shows at most this number of elements of the fixed value of an input."""
     max_refused_rules: int = 5
-    """The most rejected rules that an error message names."""
+    """The largest number of rejected rules that an error message names."""
     max_drawn_nodes: int = 100
-    """The most boxes in a drawing of a part of a model. A larger part is shown as a list of operators. Chosen by eye."""
+    """The largest number of boxes in a drawing of a part of a model.
+
+    A larger part is shown as a list of operators. Chosen by eye.
+    """
     max_single_nodes: int = 9
-    """The most nodes of a drawing in which each node has its own box. In a larger drawing, equal nodes of a row share a box."""
+    """The largest number of nodes of a drawing in which each node has its own box.
+
+    In a larger drawing, equal nodes of a row share a box.
+    """
     max_drawn_detail_count: int = 4
-    """The most lines under the title of a box."""
+    """The largest number of lines under the title of a box."""
     max_drawn_line_characters: int = 24
-    """The most characters in a line of a box."""
+    """The largest number of characters in a line of a box."""
     max_drawn_parts: int = 12
-    """The most rewritten parts of a model that a page draws."""
+    """A page draws at most this number of rewritten parts of a model."""
     max_shown_rules: int = 4
-    """The most rules between the sides of a rewritten part that a page shows before a click."""
+    """Before a click, a page shows at most this number of rules between the two sides of a rewritten part."""
     min_card_scale_share: float = 0.6
     """The smallest scale, as a share of the natural size, at which a drawing on a card can be read."""
     max_card_scale_share: float = 1.4
@@ -1949,15 +2092,15 @@ class ReportPolicy:
     min_pictured_saving_share: float = 0.5
     """The least saving of the part on a card, as a share of the largest saving of any part."""
     max_listed_outputs: int = 20
-    """The most outputs of a model whose errors a report lists, the largest errors first."""
+    """A report lists the errors of at most this number of outputs, the largest errors first."""
     max_page_rows: int = 14
-    """The most bars in a chart of a page. The last bar sums up the remaining values."""
+    """The largest number of bars in a chart of a page. The last bar sums up the remaining values."""
     max_listed_axioms: int = 12
-    """The most axioms of a proof that a page states."""
+    """A page states at most this number of axioms of a proof."""
     max_page_rule_characters: int = 1200
-    """The most characters of a rule on a page. Few rules are longer, and nobody reads them to the end."""
+    """The largest number of characters of a rule on a page. Few rules are longer, and nobody reads a longer rule to the end."""
     profiled_run_count: int = 100
-    """The most runs in which a model's operators are timed for a page."""
+    """The largest number of runs in which a model's operators are timed for a page."""
     profiled_seconds: float = 0.5
     """When a model's operators are timed for a page, no further run begins after this number of seconds."""
 
@@ -1981,18 +2124,18 @@ class KernelPolicy:
     max_compile_seconds: float = 120.0
     """The seconds after which the C compiler is stopped. Safety limit."""
     max_trial_time_share: float = 0.6
-    """The time for trials of kernels, as a share of the time that the run took before.
+    """The time for trials of kernels, as a share of the time that the optimization took before these trials.
 
-    With kernels, a run must take less than twice the time that it takes without kernels. Not measured.
+    An optimization with kernels must take less than twice as long as an optimization without kernels. Not measured.
     """
     max_group_kinds_count: int = 12
     """Each kind of group of nodes is also tried alone if there are at most this number of kinds. Safety limit."""
     max_node_iterations: tuple[int, ...] = (1 << 40, 1 << 22, 1 << 18)
     """The limits on the iterations of each loop nest of a kernel, in the order in which the limits are tried. Not measured."""
     min_shared_work: float = 100_000.0
-    """Threads share a loop nest if each of them gets at least this work, in additions. Not measured."""
+    """Threads share a loop nest if each thread gets at least this work, in additions. Not measured."""
     max_scalar_iterations: int = 4096
-    """The most iterations of a loop nest without vector code. Not measured."""
+    """The largest number of iterations of a loop nest without vector code. Not measured."""
     default_function_cost: float = 10.0
     """The cost of a function such as exp, in additions. Not measured."""
 
@@ -2004,8 +2147,8 @@ class PackPolicy:
     max_relative_difference: float = 1e-4
     """The largest difference of an output of a merged model from the original's output, as a share of the output's magnitude.
 
-    A merged model has the nodes of the originals, but ONNX Runtime may fuse them differently. The search in the merged model
-    has its own check. Not measured.
+    A merged model has the nodes of the originals, but ONNX Runtime may fuse the nodes differently. The search in the merged
+    model has its own check. Not measured.
     """
     min_variant_gain_share: float = 0.05
     """A variant of several tenants is kept only if it saves at least this share of the time of smaller variants.
@@ -2017,19 +2160,20 @@ class PackPolicy:
     min_measured_runs: int = 5
     """The smallest number of runs in the measurement of one variant. Not measured."""
     max_wait_share: float = 0.1
-    """The share of its time limit that a request may wait for requests of other tenants while a worker is free.
+    """The share of a request's time limit for which the request may wait for other tenants while a worker is free.
 
-    A request also waits while all workers are busy, so most of the time limit is left for that. Not measured.
+    A request also waits while all workers are busy. Most of the time limit is left for this second wait. Not measured.
     """
     deadline_factor: float = 2.0
     """A run begins early enough before a deadline to take this multiple of the measured time of its variant. Not measured."""
     queued_runs_per_worker_count: int = 1
-    """The number of runs for each worker that are chosen while all workers are busy, so that no worker waits for the choice.
+    """While all workers are busy, this number of further runs is chosen for each worker, so that no worker waits for the
+    choice.
 
     Only runs that no further tenant could join are chosen before a worker is free. Not measured.
     """
     sampled_element_count: int = 64
-    """About this number of elements of shared inputs are compared before all elements. Not measured."""
+    """About this number of elements of two shared inputs are compared before all elements are compared. Not measured."""
 
 
 OPTIMIZATION = OptimizationPolicy()

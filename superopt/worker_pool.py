@@ -1,9 +1,9 @@
-"""Run the tasks of a long job, which can be resumed after an interruption and continues if worker processes die.
+"""Run the tasks of a long job. A job can be resumed after an interruption, and continues if worker processes die.
 
 A task is a call of a function that always returns the same result for the same arguments. A key identifies the arguments. A
 task runs in this process, in processes of this machine, or on a Dask cluster. If the worker process of a task dies, the task
-runs again. If an earlier run stored the result of a task on disk, the task does not run. Neither changes the results of the
-job.
+runs again. If an earlier run stored the result of a task on disk, the task does not run. The results of the job are the same in
+both cases.
 """
 
 from __future__ import annotations

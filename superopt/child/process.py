@@ -166,7 +166,7 @@ class ChildSession:
 
 @dataclass
 class _Shared:
-    """The program of a shared child process, and the process itself, which is None before its first use."""
+    """The program of a shared child process, and the process itself. The process is None before its first use."""
 
     program: Path
     child: Child | None = None

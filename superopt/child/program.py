@@ -29,7 +29,7 @@ QUIET = 4
 FILL = -6
 """The number of the option of `mallopt` that fills new memory with a byte (`M_PERTURB` of the GNU C library)."""
 FILLINGS = (0xFF, 0x80)
-"""Values of the option `FILL`. The library fills new memory with the complements of the bytes: zeros or large numbers."""
+"""Values of the option `FILL`. The C library fills new memory with the complement of the byte: zeros or large numbers."""
 
 
 def session_of(

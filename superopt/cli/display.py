@@ -21,13 +21,14 @@ from superopt.report.number_texts import counted, ratio
 from superopt.report.progress import Listener, Progress
 
 SEARCHING = "search"
-"""The stage of a run that searches. A run that is stopped in this stage or later keeps its best result."""
+"""The name of the stage in which a run searches. A run that is stopped in this stage or later keeps its best result."""
 
 
 ECHO = len("^C") + 1
 """The number of free columns to the right of the panel.
 
-The echo of Ctrl-C fits into these columns, so it does not start a new line, which would remain on the screen.
+The echo of Ctrl-C fits into these columns. Otherwise, the echo would start a new line, and this line would remain on the
+screen.
 """
 
 
@@ -52,7 +53,7 @@ class RunState:
 
     @property
     def used(self) -> tuple[float, float] | None:
-        """The seconds of the search budget that are used, and the budget, if the run is searching."""
+        """The used seconds and the total seconds of the search budget, or None if the run is not searching."""
         search = self.progress.search
         if search is None or self.progress.stage != SEARCHING:
             return None

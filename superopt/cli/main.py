@@ -401,7 +401,7 @@ def run_compare(options: argparse.Namespace) -> int:
 
 
 def run_inspect(options: argparse.Namespace) -> int:
-    """Run `superopt inspect`: print which parts of a model superopt understands, and write the result as JSON if requested."""
+    """Run `superopt inspect`: print which parts of a model superopt can rewrite, and write the result as JSON if requested."""
     require_model_file(options.model)
     from superopt.flows.inspect_model import inspect_model
     from superopt.report.inspection import inspection_lines
@@ -439,7 +439,7 @@ def run_diff(options: argparse.Namespace) -> int:
 
 
 def run_pack(options: argparse.Namespace) -> int:
-    """Run `superopt pack`: write one model of several models, print what the models share, and write the report if requested.
+    """Run `superopt pack`: write a packed model of several models, print a report, and write the report as JSON if requested.
 
     Raises:
         PackError: Two models have the same name.
@@ -775,7 +775,7 @@ def run_rules_derive(options: argparse.Namespace) -> int:
 
 
 def run_kernels_show(options: argparse.Namespace) -> int:
-    """Run `superopt kernels show`: print the kernels of a library, and how it was compiled, or the C functions of a kernel."""
+    """Run `superopt kernels show`: print the kernels and the compiler of a library, or the C functions of one kernel."""
     require_model_file(options.file)
     from superopt.flows.kernel_library import kernel_code, library_lines
 

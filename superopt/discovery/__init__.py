@@ -2,15 +2,15 @@
 
 A universe is a vocabulary of variables, constants and operators. Terms are enumerated from each universe.
 
-The package may import `superopt.proof`, `superopt.partial` and the packages below them. Read `job` first, then `explore`,
+The package may import `superopt.proof`, `superopt.partial` and all packages in lower layers. Read `job` first, then `explore`,
 `enumerate`, `generalise` and `prune`.
 
 The job and its tasks:
 
-    `job`: the whole run. The module creates tasks for all universes, with their dependencies and cache keys, and combines the
-        results of the tasks.
-    `explore`: the functions that run as tasks. They explore a universe or an operator, examine candidates, and prove rules from
-        definitions and mutants.
+    `job`: the whole run. The module creates the tasks of all universes, with the dependencies and cache keys of the tasks, and
+        combines the results.
+    `explore`: the functions that run as tasks. The functions explore a universe or an operator, examine candidates, and prove
+        rules from definitions and mutants.
     `universe_order`: for each universe, the earlier universes whose results the universe needs.
 
 Enumeration:

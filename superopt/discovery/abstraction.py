@@ -1,9 +1,10 @@
 """Make an equality as general as possible: put variables in place of parts that both sides share.
 
-A universe (the vocabulary from which terms are enumerated) has few variables. Enumeration therefore often finds special cases,
-such as an equality for `concat(x, concat(relu(x), x))` instead of an equality for the concatenation of any three tensors. This
-module puts variables in place of parts that occur on both sides. If a variable occurs several times, the module also puts a new
-variable in place of one occurrence on each side. A replacement is kept if the equality still holds on random inputs.
+A universe (the vocabulary from which terms are enumerated) has few variables. Enumeration therefore often finds special cases.
+For example, enumeration finds an equality for `concat(x, concat(relu(x), x))`, but no equality for the concatenation of any
+three tensors. This module puts variables in place of parts that occur on both sides. If a variable occurs several times, the
+module also replaces one occurrence on each side by a new variable. A replacement is kept if the equality still holds on random
+inputs.
 """
 
 from __future__ import annotations
@@ -63,9 +64,9 @@ def _wider(sides: Sides) -> Iterator[Sides]:
 
 
 def _fresh(part: Term, taken: Sequence[Term]) -> Term | None:
-    """Return a variable with the shape of `part`. No variable in `taken` has the name of the returned variable.
+    """Return a variable that has the shape of `part` and a name that no variable in `taken` has.
 
-    Return None if all names are used. If the term `part` depends only on weights, the name is a name for weights.
+    Return None if all names are used. If `part` depends only on weights, the name is one of the names for weights.
     """
     names = {v.name for v in taken}
     weights = all(v.name in WEIGHTS for v in variables(part))
@@ -76,7 +77,7 @@ def _fresh(part: Term, taken: Sequence[Term]) -> Term | None:
 def _places(root: Term, tensor: Term) -> int:
     """Return how often the variable `tensor` occurs in the term `root`.
 
-    If `tensor` is in a part that occurs several times, each occurrence of the part counts.
+    If a part that contains `tensor` occurs several times, each occurrence of the part counts.
     """
     return int(root is tensor) + sum(_places(a, tensor) for a in root.args)
 

@@ -39,10 +39,9 @@ class UniverseCounts:
 
     Attributes:
         built: The count of built terms.
-        graphs: The count of graphs that the terms stand for. An argument of a term stands for all terms with the same value as
-            the argument.
-        idle: The count of candidates that only rearrange many operators. Neither side of such a candidate costs much less than
-            the other side.
+        graphs: The count of graphs that the terms stand for. An argument of a term stands for all terms whose value equals the
+            value of the argument.
+        idle: The count of candidates that only rearrange many operators, and whose sides have similar costs.
         kept: The count of kept rules. One equality can give several rules, such as one rule for each direction.
         enumerate, dedupe, verify: The CPU times of three phases, in seconds: enumerating terms, finding redundant candidates,
             and testing and proving equalities.
@@ -121,7 +120,7 @@ class DiscoveryInput:
 class Discovery:
     """The results for one universe (a vocabulary from which terms are enumerated).
 
-    The class also implements the interface `ConditionJudge`: it tests equations on random inputs.
+    The class also implements the interface `ConditionJudge`, which tests equations on random inputs.
     """
 
     seed: int
@@ -136,7 +135,7 @@ class Discovery:
     def learn(self, known: Iterable[DiscoveryInput], *, opaque: str = "") -> None:
         """Add the equalities in `known`, and the definitions of all composite operators except the operator `opaque`.
 
-        From then on, a pair of terms is redundant if the added equalities imply that the two terms are equal.
+        After this call, a pair of terms is redundant if the added equalities imply that the two terms are equal.
         """
         for name, rule in composite_definitions().items():
             if name != opaque:
@@ -150,7 +149,8 @@ class Discovery:
     def examine(self, candidate: Candidate) -> None:
         """Test a pair of terms that may be equal, and try to prove their equality.
 
-        The pair is skipped if it only rearranges operators, or if earlier equalities imply that its terms are equal.
+        The pair is skipped in two cases: the pair only rearranges operators, or earlier equalities imply that the terms are
+        equal.
         """
         counts = self.counts
         counts.candidates += 1
@@ -177,9 +177,9 @@ class Discovery:
     def _decide(self, candidate: Candidate, part: str) -> Verdict:
         """Try to prove that the candidate's terms are equal, and return the verdict.
 
-        Several rules state the equality for many sizes and ranks and pass random tests. These rules are tried one after the
-        other. The first proved rule is recorded. A direction of this rule (left to right, or right to left) is kept if the
-        direction is useful in a search.
+        There may be several rules that state the equality for many sizes and ranks, and that pass random tests. The provers try
+        these rules one after the other. The first proved rule is recorded. A direction of this rule (left to right, or right to
+        left) is kept if the direction is useful in a search.
         """
         self._seen.clear()
         verdict: Verdict = Unknown("the equation cannot be stated with independent extents")
@@ -199,7 +199,8 @@ class Discovery:
         return verdict
 
     def examine_axiom(self, axiom: Rule, candidate: Candidate) -> None:
-        """Decide whether an axiom is useful in a search. The decision is made for `candidate`, an instance of the axiom.
+        """Decide whether an axiom is useful in a search. The decision is based on `candidate`, which is an instance of the
+        axiom.
 
         A direction of the axiom is kept as a rule if the direction is useful in a search. The rule is proved again, with the
         conditions under which its right side is well typed.
@@ -263,10 +264,10 @@ class Discovery:
 
         The argument `rule` was generalised from an enumerated pair of terms. The argument `turned` is this pair with the left
         and right terms exchanged. Several rules are tried, and only the first rule that can be proved is yielded. The first
-        rule has a condition on shapes only if the rule's own sides need the condition. If `rule` has conditions on shapes, the
-        second rule keeps all of them. All further rules are generalised again from the terms in `turned`. If no rule can be
-        proved, the method tries rules for the special values in `turned.universe.instances`, and yields the rules that can be
-        proved.
+        rule has only the conditions on shapes that its own sides need. If `rule` has conditions on shapes, the second rule
+        keeps all of them. All further rules are generalised again from the terms in `turned`. If no rule can be proved, the
+        method tries rules for the special values in `turned.universe.instances`. All of these rules that can be proved are
+        yielded.
         """
         for other in self._turned(turned, rule):
             if (found := self._usable(other)) is not None:
@@ -279,8 +280,8 @@ class Discovery:
                     yield found
 
     def _usable(self, rule: Rule) -> tuple[Rule, Proved] | None:
-        """Return a pair: the completed rule, and the proof of the completed rule. The completed rule also has the conditions
-        under which its right side is well typed.
+        """Return a pair of the completed rule and its proof. The completed rule also has the conditions under which its right
+        side is well typed.
 
         Returns None if the rule cannot be proved, or if a match of the left side does not determine the right side.
         """
@@ -346,7 +347,7 @@ class Discovery:
             return []
 
     def completed(self, rule: Rule) -> Rule | None:
-        """Return the rule with further conditions, under which its right side is well typed.
+        """Return the rule with further conditions. Under these conditions, the right side of the rule is well typed.
 
         This method is part of the interface `ConditionJudge`.
         """

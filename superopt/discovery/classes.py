@@ -1,10 +1,9 @@
 """Equivalence classes of terms with equal digests. The first term of a class represents the class.
 
 A digest is a hash of a term's values on random inputs. A partial term is a term that is undefined on some inputs, as the square
-root is on negative inputs. Partial terms are compared by their digests over the positive inputs. If a partial term and a term
-that is defined everywhere have equal digests over the positive inputs, the partial term joins the class of the other term. All
-other partial terms form classes of their own. Two of these terms are in the same class if their digests over the positive
-inputs are equal.
+root is on negative inputs. Partial terms are compared by their digests over the positive inputs. A partial term joins the class
+of a term that is defined everywhere if the digests of both terms over the positive inputs are equal. All remaining partial
+terms form new classes. Two remaining terms are in one class if their digests over the positive inputs are equal.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Rules that state the definitions of composite operators, and rules that state algorithms for operators.
 
 A composite is an operator that is defined as a term of smaller operators. A search may always replace such a term by the
-composite. Some composites may also be replaced by their definitions. An algorithm is an operator that computes the same values
-as another operator in a different way. A search may replace the other operator by the algorithm.
+composite. Some composites may also be replaced by their definitions. An algorithm is an operator that computes the values of a
+given operator in a different way. A search may replace the given operator by the algorithm.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ ALGORITHM = "algorithm"
 
 
 def composite_definitions() -> dict[str, Rule]:
-    """Return a mapping from the names of composite operators to the axioms that define them. These axioms become rules without
-    an enumeration.
+    """Return a mapping from the names of composite operators to their defining axioms, which become rules without an
+    enumeration.
 
     A composite operator is defined as a term of smaller operators.
     """
@@ -31,8 +31,8 @@ def composite_definitions() -> dict[str, Rule]:
 
 
 def algorithm_axioms() -> dict[str, Rule]:
-    """Return a mapping from full names `operator.algorithm-...` to the axioms that state an algorithm for an operator. These
-    axioms become rules without an enumeration.
+    """Return a mapping from full names `operator.algorithm-...` to axioms. Each axiom states an algorithm for an operator, and
+    becomes a rule without an enumeration.
     """
     return {name: law for name, law in axioms().items() if name.partition(".")[2].partition("-")[0] == ALGORITHM}
 
@@ -41,9 +41,9 @@ def definition_rules(stated: str) -> Iterator[Rule]:
     """Yield unnamed rules for the definition of a composite operator, or for an algorithm that computes an operator.
 
     The definition or algorithm is an axiom of the form `left == right`. The function always yields a rule that replaces the
-    right side by the left side. The function yields the opposite rule only for a composite whose definition does nothing but
-    move, add and multiply elements. Replacing such a composite by its definition loses no accuracy, and other rules can then
-    apply to the parts of the definition.
+    right side by the left side. The function yields the opposite rule only for a composite whose definition only moves, adds
+    and multiplies elements. The replacement of this composite by its definition loses no accuracy. Further rules can then apply
+    to the parts of the definition.
 
     Args:
         stated: a key of `composite_definitions` or of `algorithm_axioms`.

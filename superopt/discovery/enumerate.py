@@ -54,15 +54,15 @@ class Enumeration:
         universe: the universe.
         built: the number of terms that were evaluated.
         graphs: the number of graphs that the terms stand for. An argument of a term stands for all graphs of the argument's
-            class. Some terms are within the limit on operators only because their arguments share operators. Each of these
-            terms counts as one graph.
+            class. If a term is within the limit on operators only because its arguments share operators, the term counts as one
+            graph.
         classes: the number of classes.
         instances: the number of candidates that were left out because they follow from smaller candidates.
         representatives: the representatives that have fewer operators than the limit.
         candidates: pairs of a term and the representative of its class.
         parts: pairs of a slice (a term with the root operator `slice`) and the representative that the slice equals.
-        same: a function that maps a term to the representative with an equal value. The result is None if there is no such
-            representative.
+        same: a function that maps a term to the representative with an equal value. The result is None if no representative has
+            this value.
     """
 
     universe: Universe
@@ -90,8 +90,8 @@ def candidate_order(candidate: Candidate) -> tuple[int, int, int, list[int]]:
     """Return a sort key for candidates (pairs of terms that may be equal).
 
     Candidates with fewer operators come first. Among candidates of one size, candidates with more variables come first, because
-    they cover more cases. Candidates with equally many variables are sorted by the order in which `universe.templates` lists
-    the operators.
+    more variables cover more cases. Candidates with equally many variables are sorted by the order in which
+    `universe.templates` lists the operators.
     """
     left, right = candidate.left, candidate.right
     named = list(dict.fromkeys(t.op for t in candidate.universe.templates))
@@ -167,8 +167,8 @@ class _Enumerator:
     def _rows(self, level: int, *, last: bool) -> Rows:
         """Return all terms with `level` operators, without duplicates. The order of the terms is the same in every run.
 
-        If `last` is True, terms that skip one of several interchangeable variables are left out, because they are renamings of
-        other terms.
+        A term that skips one of several interchangeable variables is a renaming of a different term. If `last` is True, these
+        renamings are left out.
         """
         found: list[Rows] = []
         for arity in sorted({t.operands for t in self.universe.templates}):
@@ -208,7 +208,7 @@ class _Enumerator:
         self.values.add(new, self.typing.kinds.things)
 
     def _suggest(self, rows: Rows, classes: Classified, before: int) -> None:
-        """If a new term equals an older term, add these two terms as a candidate, unless the candidate is redundant.
+        """Add a candidate for each new term that equals an older term. Redundant candidates are left out.
 
         If a slice (a term with the root operator `slice`) equals a term with fewer operators, the slice is also recorded in
         `Enumeration.parts`.
@@ -247,8 +247,8 @@ class _Enumerator:
 
 
 def values_agree(universe: Universe, left: Sequence[Term], right: Sequence[Term]) -> bool:
-    """Return whether `left` and `right` can be the sides of a candidate. Terms at the same position must have equal values in
-    random environments of the universe.
+    """Return whether `left` and `right` can be the sides of a candidate. A term in `left` and the term at the same position in
+    `right` must have equal values in random environments of the universe.
     """
     leaves = [v for row in universe.variables for v in row]
     asked = (*typing_conditions(*left, *right), *(at_least(n, 1) for t in subterms(*left, *right) for n in t.shape))
@@ -267,7 +267,7 @@ def _legality(universe: Universe, leaves: Sequence[Term]) -> Callable[[Environme
 
     An environment assigns numbers to symbols. Every operator is applied to operands from `leaves`, which are variables and
     constants. The numbers must satisfy the typing conditions of these applications. If a condition is false for all sampled
-    numbers, the operator's application is never well typed, and the condition is ignored.
+    numbers, the application is considered to be never well typed, and the condition is ignored.
     """
     conditions = dict.fromkeys(typing_conditions(*(c.term for c in universe.constants)))
     for template in universe.templates:

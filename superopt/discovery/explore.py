@@ -1,4 +1,4 @@
-"""The tasks of rule generation: explore a universe, examine a part of a large universe's candidates, prove a definition.
+"""The tasks of rule generation: explore a universe, examine some candidates of a large universe, or prove a definition.
 
 A universe is a vocabulary from which terms are enumerated. A candidate is a pair of terms that may be equal. The result of a
 task depends only on its arguments, so a task can run in any process and can be repeated. A task receives earlier results as
@@ -50,7 +50,7 @@ class Slice:
         settled: the pickled candidates that were decided before.
         candidates: the pickled candidates to examine.
 
-    The candidates are pickled because most processes only pass the candidates on.
+    The candidates are pickled because most processes only forward the candidates.
     """
 
     universe: Universe
@@ -60,7 +60,7 @@ class Slice:
 
 @dataclass(frozen=True)
 class Findings:
-    """The results of one task, in the order in which the task found them.
+    """The results of one task, in the order of discovery.
 
     `rest` contains slices of candidates (pairs of terms) for later tasks.
     """
@@ -82,11 +82,11 @@ class Findings:
 def explore_universe(universe: Universe, known: Sequence[DiscoveryInput], seed: int) -> Findings:
     """Enumerate the terms over the operators and variables of `universe`, and decide which terms are equal.
 
-    A candidate is a pair of terms that may be equal. This task examines small candidates, and candidates with several outputs
-    that one larger operation can compute together (see `joins`).
+    A candidate is a pair of terms that may be equal. This task examines small candidates. The task also examines candidates
+    with several outputs, if one larger operation can compute these outputs together (see `joins`).
 
     Larger candidates are divided into slices, which later tasks examine. Each slice contains candidates of all sizes, so that
-    the findings of the first slice make many candidates of the other slices redundant.
+    the findings of the first slice make many candidates of the later slices redundant.
     """
     started = time.process_time()
     enumeration = enumerate_universe(universe, seed)
@@ -122,7 +122,7 @@ def examine_slice(part: Slice, known: Sequence[DiscoveryInput], seed: int) -> Fi
 
 
 def prove_definition(stated: str, seed: int) -> Findings:
-    """Prove the rules that follow from the definition of a composite operator, or from an algorithm for an operator.
+    """Prove the rules that state the definition of a composite operator, or an algorithm for an operator.
 
     A composite operator is defined as a term of smaller operators. `stated` is the name of the composite operator or of the
     algorithm's axiom.
@@ -173,9 +173,9 @@ def explore_operator(name: str, known: Sequence[DiscoveryInput], seed: int) -> F
     """Find rules about a single operator, and decide which of the operator's axioms are useful rules.
 
     The axioms come first, because they hold for all shapes. Then terms over the operator are enumerated, and pairs of terms
-    that may be equal (candidates) are examined. A candidate is left out if the rules in `known` imply the candidate. If the
-    definition of `name` implies a candidate, the candidate is left out only if the definition does nothing but move, add and
-    multiply elements. A search replaces an operator by its definition only in this case.
+    that may be equal (candidates) are examined. A candidate is left out if the rules in `known` imply the candidate. A
+    candidate that the definition of `name` implies is left out only if the definition only moves, adds and multiplies elements.
+    A search replaces an operator by its definition only in this case.
     """
     started = time.process_time()
     enumerations = [enumerate_universe(universe, seed) for universe in universes_of(name)]

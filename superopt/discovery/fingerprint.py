@@ -36,8 +36,9 @@ FIRST, SECOND = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
 def comparison_domain(universe: Universe) -> Floats | Fields:
     """Return the arithmetic in which terms over the operators of `universe` are evaluated and compared.
 
-    The arithmetic is float64 if all operators are sums, products and choices (such as maxima), and no attribute is a number
-    that float64 rounds, such as 1/3. Otherwise, it is the exact arithmetic of `superopt.algebra.exact`.
+    The arithmetic is float64 under two conditions: all operators are sums, products or choices (such as maxima), and float64
+    represents each attribute exactly (unlike 1/3). In all other cases, the arithmetic is the exact arithmetic of
+    `superopt.algebra.exact`.
     """
     terms = [t for c in universe.constants for t in subterms(c.term)]
     names = {t.op for t in universe.templates} | {t.op for t in terms if not t.is_variable}
@@ -128,8 +129,8 @@ def symbols_of(universe: Universe, rng: np.random.Generator) -> dict[str, Extent
 def environments(universe: Universe, legal: Callable[[Environment], bool], rng: np.random.Generator) -> list[Environment]:
     """Return random environments. An environment assigns numbers to symbols and arrays to variables.
 
-    A symbol whose range has more than two numbers has different numbers in at least two of the environments. If an operator in
-    `universe` is defined only for positive numbers, all inputs in the first half of the environments are positive.
+    If the range of a symbol has more than two numbers, the symbol has different numbers in at least two environments. If an
+    operator in `universe` is defined only for positive numbers, all inputs in the first half of the environments are positive.
 
     Raises:
         InstantiationError: no environments with these properties are found.

@@ -51,14 +51,14 @@ BEGINS, ENDS = ("begin", "first"), ("end", "last")
 
 @dataclass(frozen=True)
 class ExtentReading:
-    """A choice of how a rule expresses the extents of enumerated terms, such as `x.shape[-1]` for the symbol `n`.
+    """A way to express the extents of enumerated terms in a rule, such as `x.shape[-1]` for the symbol `n`.
 
     A symbol without an expression becomes an attribute variable.
 
     Attributes:
         extents: maps an extent of the enumerated terms to its expression in the rule.
         anywhere: 0, 1 or 2. If `anywhere` is 0, the starts and stops of slices are not generalised. If `anywhere` is 1, one
-            attribute variable replaces every start that is 0, and another attribute variable replaces every stop at the end of
+            attribute variable replaces every start that is 0, and a second attribute variable replaces every stop at the end of
             an axis. If `anywhere` is 2, slices along two different axes have separate variables.
     """
 
@@ -103,8 +103,8 @@ class ExtentReading:
 def general_rules(sides: Sides, judge: ConditionJudge, *, widen: bool, rows: Sequence[Sequence[Term]] = ()) -> Iterator[Rule]:
     """Yield unnamed rules that state the equality `sides` from left to right. The rule that covers the most cases comes first.
 
-    Only rules for which random tests find no counterexample are yielded. If `widen` is True, a rule covers every rank of its
-    variables and every axis for which the rule is well typed and passes the tests. Variables in the same row of `rows` have the
+    Only rules for which random tests find no counterexample are yielded. If `widen` is True, a rule covers all ranks of its
+    variables and all axes at which the rule is well typed and passes the tests. Variables in the same row of `rows` have the
     same rank. No rule is yielded if matching the left side would not determine the right side.
     """
     kinds = tuple(tuple(v.name for v in row) for row in rows)
@@ -197,8 +197,8 @@ def _abstracted(sides: Sides, reading: ExtentReading, equation: Equation, judge:
 
 
 def _expressions(roots: tuple[Term, ...]) -> list[Extent]:
-    """Return the symbolic values of attributes in `roots`. Single attribute variables, and values of the attribute `shape`, are
-    left out.
+    """Return the symbolic values of attributes in `roots`. The result contains neither single attribute variables nor values of
+    the attribute `shape`.
     """
     own = _extents(roots)
     found: dict[Extent, None] = {}
@@ -283,7 +283,9 @@ def _read(sides: Sides, reading: ExtentReading, conditions: Sequence[Cond] = ())
 
 
 class _Writer:
-    """Rebuilds enumerated terms, whose variables share extents, as terms in which each variable has its own extents."""
+    """Rebuilds enumerated terms. The variables of an enumerated term share extents. In a rebuilt term, each variable has its
+    own extents.
+    """
 
     def __init__(self, sides: Sides, reading: ExtentReading) -> None:
         self.reading = reading
@@ -323,8 +325,8 @@ class _Writer:
         return size(Sym(names[list(axes).index(_axis(term)) % self.reading.anywhere]))
 
     def _shape(self, value: Shape, *, whole: bool) -> Shape:
-        """Return the rule's expression for the value of a `shape` attribute. The method handles shapes that no other term of
-        the rule has.
+        """Return the rule's expression for a shape that is the value of a `shape` attribute. The method handles a shape if no
+        further term of the rule has this shape.
 
         An extent becomes a new attribute variable if no other attribute determines the extent. If `whole` is True and at least
         one extent is undetermined, every extent of the shape becomes a new variable. Later shapes use these variables for the
@@ -381,7 +383,8 @@ def _axis(term: Term) -> int:
 
 
 def _shared_extents(sides: Sides) -> Iterator[Cond]:
-    """Yield conditions on the extents of variables: extents that are equal in the enumerated terms must be equal.
+    """Yield conditions on the extents of variables. If two extents are equal in the enumerated terms, a condition requires that
+    the extents are equal.
 
     An extent that is a number in the enumerated terms must equal this number.
     """

@@ -28,7 +28,7 @@ Bound = dict[Term, Ints]
 class KeptEquality:
     """A candidate (a pair of equal terms) that was kept.
 
-    A later candidate is dropped if it results from the kept candidate when terms replace variables.
+    A later candidate is dropped if it results from the kept candidate by replacing variables with terms.
     """
 
     left: Term
@@ -37,7 +37,8 @@ class KeptEquality:
 
 @dataclass
 class Registry:
-    """All terms that were built, each with its class of equal terms and its position in the order of building.
+    """The terms that were built. The registry stores the class of equal terms and the position in the order of building for
+    each term.
 
     A term is identified by a key, which is a hash.
     """
@@ -109,9 +110,8 @@ class Redundancy:
     def _rename(self) -> None:
         """Add the new representatives to the mappings in `self.renamings`. There is one mapping for each renaming of variables.
 
-        A representative stands for all terms of equal value. The variables of a representative are renamed, and the result is a
-        renamed term. The mapping takes the representative to the number of the renamed term's class, or to -1 if the renamed
-        term was not built.
+        A representative stands for all terms of equal value. The mapping of a renaming maps each representative to a number.
+        The number is the class of the term that results from the renaming, or -1 if this term was not built.
         """
         table = self.table
         orders = [list(itertools.permutations(row)) for row in table.universe.variables]
@@ -187,7 +187,7 @@ class Redundancy:
     # ------------------------------------------------------------ instances
 
     def _learn(self, rows: Rows, classes: Classified, kept: Ints) -> None:
-        """Keep each candidate (pair of equal terms) whose left side contains all variables of the right side.
+        """Keep each candidate (pair of equal terms) if the left side contains all variables of the right side.
 
         Later instances of a kept candidate are recognised as redundant.
         """

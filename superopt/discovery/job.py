@@ -1,5 +1,5 @@
-"""Explore many universes in tasks, and combine the results of the tasks. Some tasks wait for other tasks, and the results of
-all tasks are cached.
+"""Explore many universes in tasks, and combine the results of the tasks. A task may wait for earlier tasks. The results of all
+tasks are cached.
 
 A universe is a vocabulary of operators and variables, from which terms are enumerated.
 """
@@ -52,8 +52,8 @@ def explore_all(
     universe enumerates the terms and examines the small candidates. For each universe, `foundations` lists some of the earlier
     universes. The first task of the universe waits for the first tasks of the listed universes, and receives their findings.
     Later tasks examine slices (parts) of the larger candidates. Every later task waits for the first tasks of all universes,
-    and receives the findings of these first tasks. The second and later slices of a universe also wait for its first slice, and
-    also receive the findings of this slice.
+    and receives the findings of these first tasks. The tasks of the second and later slices of a universe also wait for the
+    task of the first slice, and receive the findings of that task.
     """
     before, stated = foundations(universes), {u.name: u for u in universes}
     keys: dict[str, str] = {}
@@ -97,8 +97,8 @@ def explore_all(
 
 
 def define_all(tasks: Tasks, seed: int, names: Sequence[str] | None = None) -> tuple[Findings, ...]:
-    """Prove rules that state the definitions of composite operators or algorithms. Return the findings in alphabetical order of
-    the operators and algorithms.
+    """Prove rules that state definitions of composite operators, and rules that state algorithms. Return the findings in
+    alphabetical order of the operators and algorithms.
 
     A composite operator is defined as a term of smaller operators. An algorithm is a different way to compute an operator. If
     `names` is given, only rules about the operators with these names are proved.
@@ -141,8 +141,8 @@ def explore_operators(
 
 
 def flag_all(rules: Sequence[Rule], tasks: Tasks, seed: int) -> list[RuleFlags]:
-    """Find the floating-point flags that each discovered rule needs, in one task for each rule. Return a list with the flags of
-    each rule, and with inputs that show why each flag is needed.
+    """Find the floating-point flags that each discovered rule needs, in one task for each rule. Return a list with an entry for
+    each rule: the flags, and inputs that show why each flag is needed.
 
     A flag states that the rule makes an assumption about floating-point values, or that the rule changes the rounding.
     """

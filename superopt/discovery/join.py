@@ -1,8 +1,8 @@
 """Find equalities with several outputs: two or three terms become parts (slices) of one larger term.
 
 Two terms of the same form that share an operand become parts of an enumerated term. If the two terms differ in one variable, a
-third term is added. The third term has a new variable in place of this variable. If two terms apply the same operator to
-different variables, the variables are stacked along a new axis, and the operator is applied once to the stacks. Only candidates
+third term is added. The third term has a new variable in place of this variable. If two terms apply one operator to different
+variables, the variables are stacked along a new axis. The operator is then applied once to the stacks. Only candidates
 (conjectured equalities) whose sides agree on random inputs are yielded.
 """
 
@@ -30,8 +30,8 @@ A universe is a vocabulary of operators and variables. A variable's name and an 
 def joins(enumeration: Enumeration) -> Iterator[Candidate]:
     """Yield candidates with several outputs. A candidate is a conjecture that its two sides are equal.
 
-    The outputs of the left side are two or three terms. Either these terms are parts of a single, cheaper term, or one batched
-    operator computes two terms.
+    The outputs of the left side are two or three terms. The right side computes these terms together: as parts of one cheaper
+    term, or by one batched operator.
     """
     general: list[Candidate] = []
     for pair in sorted(_pairs(enumeration), key=candidate_order):
@@ -74,7 +74,8 @@ def _turned(universe: Universe, one: Term, other: Term) -> bool:
 
 
 def _saves(left: tuple[Term, ...], whole: Term) -> bool:
-    """Return whether the term `whole` has fewer arithmetic operators than its parts `left`, and does not occur in `left`.
+    """Return whether the term `whole` has fewer arithmetic operators than its parts `left`. The result is False if `whole`
+    occurs in `left`.
 
     All operators are arithmetic operators, except operators that only move elements.
     """
@@ -133,11 +134,11 @@ def _kind(term: Term) -> list[tuple[str, Attribute]]:
 
 
 def _triples(pair: Candidate) -> Iterator[Candidate]:
-    """Yield the candidate `pair` extended by a third output, if its two outputs differ in only one variable.
+    """If the two outputs of the candidate `pair` differ in only one variable, yield the candidate with a third output.
 
-    The third output has a new variable in place of this variable. The second and third outputs each contain one variable that
-    the other outputs lack. These two variables get separate extents along one axis, if the candidate with separate extents is
-    well typed and its sides agree on random inputs.
+    The third output has a new variable in place of this variable. The second output and the third output each contain one
+    variable that no other output contains. These two variables get separate extents along one axis if two conditions hold: the
+    resulting candidate is well typed, and its sides agree on random inputs.
     """
     if not any(_contracts(t) for t in subterms(pair.left[0])):
         return
@@ -197,7 +198,7 @@ def _lengthened(whole: Term, one: Term, other: Term, second: Term, third: Term) 
 
 
 def _widened(universe: Universe, like: Term, axis: int | None) -> tuple[Universe, tuple[Shape, Shape]]:
-    """Return `universe`, and shapes for two new variables. The shapes differ from the shape of `like` only along `axis`.
+    """Return a universe and the shapes of two new variables. The shapes differ from the shape of `like` only along `axis`.
 
     Along `axis`, each new variable has its own symbol as extent, and the returned universe has ranges for these symbols. If
     `axis` is None, or the extent along `axis` is a number or a sum, both variables have the shape of `like`.

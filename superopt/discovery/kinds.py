@@ -118,8 +118,7 @@ class Typing:
                     yield kind, members
 
     def _boundaries(self, axis: int, shape: int, rows: Ints) -> Iterator[tuple[list[tuple[Extent, Extent]], Ints]]:
-        """Yield each possible boundary that cuts an axis of a term into two parts, with the rows whose terms may be cut at this
-        boundary.
+        """Yield each possible boundary between two parts of an axis, and the rows whose terms may be cut at this boundary.
 
         A boundary is given by the start and stop of each part. A concatenation along the axis is cut only between its operands.
         For any other term, each part must have a known extent. The known extents are the extents of variables and constants. If
@@ -142,8 +141,9 @@ class Typing:
     def _typed(self, op: str, attributes: Mapping[str, Attribute], shapes: tuple[int, ...]) -> int | None:
         """Return the number that identifies an operator with these attributes and operand shapes.
 
-        Returns None if the operator is ill typed on these shapes, or well typed only if different symbolic extents are equal.
-        Also returns None if the result is a scalar, unless the attribute `shape` is the empty tuple.
+        Returns None if the operator is ill typed on these shapes. Returns None if the operator is well typed only under the
+        condition that different symbolic extents are equal. Also returns None if the result is a scalar, unless the attribute
+        `shape` is the empty tuple.
         """
         key = (op, tuple(attributes.items()), shapes)
         if key not in self._known:
@@ -165,8 +165,8 @@ class Typing:
     def _rows(self, kind: int, operands: Ints, level: int) -> Rows:
         """Return terms of one kind (operator, attributes and operand shapes) with the given operands.
 
-        An operand of a sum can be a sum too. Such nested sums are flattened to one sum, and the term is included only if the
-        flattened sum has exactly `level` operators. Terms of other commutative operators are treated like sums.
+        An operand of a sum can be a sum too. A nested sum is flattened to one sum. The term is included only if the flattened
+        sum has exactly `level` operators. Terms of other commutative operators are treated like sums.
         """
         found = self.kinds.things[kind]
         code = self.table.code_of(found.code)

@@ -1,7 +1,7 @@
 """Make the core rules minimal: an equality that follows from other core equalities leaves the core.
 
-Equality saturation searches for a derivation of each core equality from other core equalities. A derivation may also use the
-definitions of composite operators (operators that are defined as terms of smaller operators).
+Equality saturation searches for a derivation of each core equality from the remaining core equalities. A derivation may also
+use the definitions of composite operators (operators that are defined as terms of smaller operators).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ Support: TypeAlias = "frozenset[str] | None"
 def demote_derivable(equalities: Sequence[Equality], tasks: Tasks, version: str) -> tuple[list[Equality], float]:
     """Move a core equality to the search rules (SEARCH) if the rest of the core implies the equality.
 
-    A law is a core equality of which at least one direction is stored as a rule. A derivation may use only laws and the
+    A law is a core equality that is stored as a rule in at least one direction. A derivation may use only laws and the
     definitions of composite operators. A core equality that is not a law always stays in the core. With fewer laws, a search
-    for a derivation can take more steps within its limits. The searches are therefore repeated until no law leaves the core. If
-    the search for a derivation of a law may use the same laws as in the previous round, the search is skipped. `version`
+    for a derivation can take more steps within its limits. The searches are therefore repeated until no law leaves the core.
+    The search for a derivation of a law is skipped if the usable laws are the same as in the previous round. `version`
     identifies the code on which the results depend.
 
     Returns:

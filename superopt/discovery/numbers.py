@@ -39,7 +39,7 @@ class Numbered:
         self.done: dict[Term, Term | None] = {}
 
     def of(self, term: Term) -> Term | None:
-        """Return the term with numeric extents and attributes, or None if the result is not well typed."""
+        """Return the term with numeric extents and attributes. If this term is not well typed, return None."""
         if term not in self.done:
             self.done[term] = self._built(term)
         return self.done[term]
@@ -65,8 +65,8 @@ def distinct_numbers(universe: Universe, *, turned: bool = False) -> dict[str, E
     Where possible, the numbers make every operator of `universe` well typed on the variables and constants. Most extents are
     large and differ from each other. The extents increase in the order of `universe.ranges`, or decrease if `turned` is True.
     Small numbers are used for symbols in attributes and for symbols in `universe.small`. Small numbers are also used where an
-    operator requires them. For example, the window of a pool has to fit into the image. A real symbol gets the last number of
-    the symbol's range.
+    operator requires small numbers. For example, the window of a pool has to fit into the image. A real symbol gets the last
+    number of the symbol's range.
     """
     conditions = list(dict.fromkeys(_conditions(universe)))
     symbols = {a for v in _attributes(universe) for a in atoms(v) if isinstance(a, Sym)}

@@ -17,7 +17,8 @@ from superopt.policy import DISCOVERY
 
 
 def rows_of(table: Table, arity: int, level: int) -> Iterator[Ints]:
-    """Yield rows of `arity` operands. A new operator, applied to the operands of a row, gives a term with `level` operators.
+    """Yield rows of `arity` operands. If a new operator is applied to the operands of a row, the result is a term with `level`
+    operators.
 
     A row holds the numbers that identify the operands. Each pair of operands is yielded in only one order. Each triple of
     operands is yielded in every order.
@@ -46,7 +47,7 @@ def _reached(table: Table, runs: Ints, weighs: Ints, weights: Flags) -> Ints:
 
 
 def _kept(table: Table, rows: Ints, level: int) -> Ints:
-    """Return the rows whose operands give a term with `level` operators. The term applies a new operator to these operands."""
+    """Return the rows for which a new operator, applied to the operands in the row, makes a term with `level` operators."""
     if not len(rows):
         return rows
     runs, weighs = table.count(table.inside(rows))
@@ -59,8 +60,8 @@ def _groups(table: Table) -> list[tuple[int, int, bool, Ints]]:
     """Group the representatives by their operator counts. A representative stands for all terms of equal value.
 
     A group is a tuple of four entries. The first two entries are the count of operators that are executed at run time, and the
-    count of operators that depend only on weights. The third entry states whether the representatives depend only on weights.
-    The last entry contains the numbers that identify the representatives.
+    count of operators that depend only on weights. The third entry is True if the representatives depend only on weights. The
+    last entry contains the numbers that identify the representatives.
     """
     keys = np.stack([table.runs, table.weighs, table.weights], axis=1)
     kinds, which = np.unique(keys, axis=0, return_inverse=True)
@@ -69,7 +70,7 @@ def _groups(table: Table) -> list[tuple[int, int, bool, Ints]]:
 
 
 def _pairs(table: Table, level: int) -> Iterator[Ints]:
-    """Yield pairs of operands. A new operator, applied to the operands of a pair, gives a term with `level` operators.
+    """Yield pairs of operands. If a new operator is applied to a pair, the result is a term with `level` operators.
 
     In a pair, the term with the larger number comes first. Pairs without a common operator are yielded first, followed by pairs
     of a term and a part of this term. All remaining pairs with a common operator are yielded last.
@@ -105,7 +106,7 @@ def _inside(table: Table) -> Ints:
 
 
 def _sharing(table: Table, level: int) -> Ints:
-    """Return pairs of terms that have a common operator. In a pair, neither term is part of the other term."""
+    """Return pairs of terms that have a common operator. No term is part of the term with which it is paired."""
     small = np.flatnonzero((table.level <= level - 2) & (table.runs + table.weighs >= 2))
     owner, column = np.nonzero(table.nodes[small] >= 0)
     shared, owner = table.nodes[small][owner, column], small[owner]
@@ -136,7 +137,7 @@ def _triples(table: Table, level: int) -> Iterator[Ints]:
 def _everywhere(table: Table, rows: Ints, level: int) -> Ints:
     """Return every order of each row of three operands, without duplicates.
 
-    A row is left out if applying a new operator to its operands does not give a term with `level` operators.
+    A row is kept only if a new operator, applied to the operands in the row, makes a term with `level` operators.
     """
     turned = np.concatenate([rows[:, list(order)] for order in itertools.permutations(range(3))])
     return _kept(table, np.unique(turned, axis=0), level)

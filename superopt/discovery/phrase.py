@@ -1,4 +1,4 @@
-"""Write equations in the rule notation, and generalise the equations to all ranks and axes at which the equations hold.
+"""Write equations in the rule notation, and generalise each equation to all ranks and axes at which the equation holds.
 
 Axes are counted from the end, and shapes are written as names (`x.shape`, `(x @ w).shape`). The same text can therefore be read
 at many ranks.
@@ -38,7 +38,7 @@ class Phrase:
         right: the right side.
         ranks: the possible ranks of each variable, and the possible lengths of each tuple of attribute variables.
         where: the conditions.
-        fixed: the names of the tuples whose length the operator determines. Every other tuple is a shape.
+        fixed: the names of the tuples whose length is determined by an operator. Every other tuple is a shape.
     """
 
     left: str
@@ -153,9 +153,9 @@ def generalise_ranks(equation: Equation, judge: ConditionJudge, kinds: Kinds = (
 def _aligned(narrow: Phrase, where: Sequence[str]) -> tuple[str, ...]:
     """Rewrite the conditions `where` of the equation `narrow`, so that the new conditions can be read at other ranks.
 
-    A condition is widened if it states that two variables have equal sizes along one axis. In addition, the right side must
-    contain concatenations, and all of them must be along one different axis. The widened condition requires that the two
-    variables have equal sizes along all axes except the axis of the concatenations. All other conditions stay unchanged.
+    A condition is widened in one case. The condition states that two variables have equal sizes along an axis a, and all
+    concatenations on the right side are along one axis b other than a. The widened condition requires that the two variables
+    have equal sizes along all axes except b. All other conditions stay unchanged.
     """
     joined = set(re.findall(r"concat\([^=]*axis=(-\d)", narrow.right))
     axis = min(joined) if len(joined) == 1 else ""
@@ -186,10 +186,10 @@ def _turned(narrow: Phrase, judge: ConditionJudge, equalities: int) -> Iterator[
 
     An axis variable stands for any axis in one of the tuples in `AXES`. Equations with a longer tuple come first.
 
-    If there are two axes, a variable k may replace only one of them. The other axis is then replaced by `others(E, k)`, which
-    means all axes of a term E except k. At the ranks in `narrow`, a yielded equation passes random tests for every choice of
-    axes at which the equation is well typed. For each of these choices, the equation needs at most `equalities` equality
-    conditions.
+    If there are two axes, a variable k may replace only the first or only the second axis. The remaining axis is then replaced
+    by `others(E, k)`, which means all axes of a term E except k. A yielded equation passes random tests at the ranks in
+    `narrow`, for every choice of axes at which the equation is well typed. For each of these choices, the equation needs at
+    most `equalities` equality conditions.
     """
     literal = sorted({int(a) for a in re.findall(r"axis=(-\d)|axes=\((-\d),\)", narrow.left + narrow.right) for a in a if a})
     words = set(re.findall(r"\w+", " ".join((narrow.left, narrow.right, *narrow.where)))) | {v for v, _ in narrow.ranks}
@@ -206,7 +206,7 @@ def _namings(narrow: Phrase, literal: Sequence[int], names: Sequence[str], *, sh
     """Yield the equation with the axes in `literal` replaced by the variables in `names`.
 
     If `shapes` is True, axes in sizes such as `x.shape[-1]` are replaced too. If there are two axes, the first equations have
-    only one axis variable k. The other axis is replaced by `others(E, k)`, which means all axes of a term E except k.
+    only one axis variable k. The remaining axis is replaced by `others(E, k)`, which means all axes of a term E except k.
     """
     for axis, other in ((literal[0], literal[-1]), (literal[-1], literal[0])) if len(literal) == 2 else ():
         apart = [_apart(text, other, names[0]) for text in (narrow.left, narrow.right)]
@@ -254,8 +254,8 @@ def _operand(text: str, end: int) -> int:
 def _turns(turned: Phrase, names: Sequence[str], judge: ConditionJudge, equalities: int) -> bool:
     """Return whether the equation passes random tests for every choice of axes at which the equation is well typed.
 
-    The first possible rank of each variable is used. At least one choice must be well typed. The result is False if some choice
-    needs more than `equalities` equality conditions, because a rule with more equality conditions would rarely match.
+    The first possible rank of each variable is used. At least one choice must be well typed. The result is False if a choice of
+    axes needs more than `equalities` equality conditions, because a rule with more conditions would rarely match.
     """
     own = {v: ranks[0] for v, ranks in turned.ranks if v not in names}
     typed = False

@@ -1,7 +1,7 @@
 """Drop equalities that other equalities imply. If a direction of an equality is not useful in a search, drop this direction.
 
-A search avoids more expensive terms. Sometimes other equalities imply a rewriting step, but only by a sequence of steps through
-more expensive terms (over a hill). If an equality makes the step directly, the equality is kept as a search rule.
+A search avoids more expensive terms. Sometimes the kept equalities imply a rewriting step only by a sequence of steps through
+more expensive terms (over a hill). An equality that makes this step directly is kept as a search rule.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def is_useful(candidate: Candidate, numbered: DimBinding) -> bool:
     - The left side does not determine all variables of the right side.
     - The left side is a single term that is part of the right side.
     - The sides differ only in the names of variables.
-    - The left side is a single term, and the right side executes more operators and does not save work, whether or not the
-      weights are known before run time.
+    - The left side is a single term, and the right side executes more operators without saving work. The condition must hold
+      with and without the assumption that weights are known before run time.
     - Both sides cost the same, the left side has at least `RULE.min_neutral_operators` operators, and the right side does not
       have fewer operators.
     """
@@ -83,7 +83,7 @@ def is_shortcut(candidate: Candidate, numbered: DimBinding) -> bool:
     - An operator of the step is compute-intensive or looks up rows (see `has_intensive_or_lookup_operator`).
     - The step factors out a constant.
     - The left side has few operators, and the right side has fewer operators in total, or fewer operators that are executed at
-      run time. Such a step simplifies terms that a different rule has produced.
+      run time. A step with few operators simplifies terms that a different rule has produced.
     """
     if not crosses_hill(candidate, numbered):
         return False
@@ -98,7 +98,7 @@ def is_shortcut(candidate: Candidate, numbered: DimBinding) -> bool:
 def has_intensive_or_lookup_operator(term: Term) -> bool:
     """Return whether an operator in the term is compute-intensive or looks up rows at run time.
 
-    For such operators, it matters whether the runtime can fuse them with neighbouring operators.
+    The speed of these operators depends on whether the runtime can fuse the operators with neighbouring operators.
     """
     return is_compute_intensive(term) or "lookup" in effort_operator_counts(term)
 
@@ -134,9 +134,7 @@ def _renamed(candidate: Candidate) -> bool:
 
 
 def is_pruned_variable_exchange(rule: Rule) -> bool:
-    """Return whether a rule only exchanges variables, as `x + y => y + x` does. A weight can be exchanged only with another
-    weight.
-    """
+    """Return whether a rule only exchanges variables, as `x + y => y + x` does. A weight is exchanged only with a weight."""
     equation = rule.equations[0]
     used = variables(*equation.left)
     if len(used) > DISCOVERY.max_exchanged_variables:
@@ -182,8 +180,8 @@ class _Place:
 
 
 class KeptEqualities:
-    """The equalities that were kept so far. The kept equalities decide whether a candidate (a pair of terms) is new, redundant,
-    or useful only for a search.
+    """The equalities that were kept so far. A comparison with the kept equalities decides whether a candidate (a pair of terms)
+    is new, redundant, or useful only for a search.
     """
 
     def __init__(self) -> None:
@@ -195,9 +193,9 @@ class KeptEqualities:
     def sizings(self, universe: Universe) -> tuple[DimBinding, ...]:
         """Return two functions that replace the symbols in terms by numbers.
 
-        The two functions order large extents in opposite ways: of two extents, the extent that is larger under the first
-        function is smaller under the second function. Callers compare the costs of terms twice: with the numbers from the first
-        function, and with the numbers from the second function.
+        The two functions order large extents in opposite ways. If one extent is larger than a second extent under the first
+        function, the extent is smaller under the second function. Callers compare the costs of terms twice: with the numbers
+        from the first function, and with the numbers from the second function.
         """
         return tuple(sizing.of for sizing in self._place(universe).sizings)
 
@@ -236,7 +234,7 @@ class KeptEqualities:
     def idle(self, candidate: Candidate) -> bool:
         """Return whether the candidate, a pair of equal terms, only rearranges many operators.
 
-        Neither direction of such a candidate saves an operator or a tenth of the run-time cost.
+        The result is True only if neither direction saves an operator or a tenth of the run-time cost.
         """
         if len(candidate.left) > 1 or enumerated_term_size(*candidate.left) <= RULE.min_neutral_operators:
             return False
@@ -256,14 +254,14 @@ class KeptEqualities:
 
         - A direction saves an operator or a tenth of the cost. Rewriting by kept equalities saves as much, but only by way of
           terms that are more expensive than both sides. The more expensive side must also have few operators or a
-          compute-intensive operator. In larger graphs of cheap operators, a search takes the steps through more expensive terms
-          anyway.
+          compute-intensive operator. In larger graphs of cheap operators, a search takes steps through more expensive terms
+          even without this rule.
         - Each side is a single operator, and the two operators differ. No kept equality rewrites the cheaper operator to the
           more expensive operator in one step.
         - The sides compute the same value at the same cost with different operators. The cost does not show which of these
           operators a runtime fuses with neighbouring operators.
         - A direction factors out a constant, but rewriting by kept equalities cannot factor out any constant. Rewriting by way
-          of more expensive terms is ignored here. An example is a rewriting that first multiplies operands by ones.
+          of more expensive terms is ignored here. An ignored example is a rewriting that first multiplies operands by ones.
 
         For a candidate with several outputs, the result is SEARCH or None.
         """
@@ -279,7 +277,7 @@ class KeptEqualities:
         return SEARCH if any(is_hill(candidate) for is_hill in hills) else None
 
     def _over_a_hill(self, candidate: Candidate) -> bool:
-        """Return whether one side is cheaper, and rewriting reaches this lower cost only through more expensive terms.
+        """Return whether one side is cheaper, and rewriting reaches the lower cost only through more expensive terms.
 
         Rewriting applies kept equalities to the more expensive side. A side is cheaper if it executes fewer operators, or costs
         at least a tenth less. To compute costs, the symbols in the candidate's terms are replaced by numbers. This is done for
@@ -345,8 +343,8 @@ class KeptEqualities:
         return True
 
     def _in_other_operators(self, candidate: Candidate) -> bool:
-        """Return whether the sides consist of different operators and cost the same, and no step leads from the left side to
-        the right side.
+        """Return whether three conditions hold: the sides consist of different operators, the sides cost the same, and no step
+        leads from the left side to the right side.
 
         A step applies one kept equality once. Terms that depend only on weights cost nothing. Each side must contain an
         operator that is compute-intensive or looks up rows at run time.

@@ -1,8 +1,8 @@
 """Decide whether given equalities imply that two terms with numeric extents are equal.
 
 The operands of an enumerated term represent classes of equal terms, and equalities between operands were decided earlier. Most
-equalities therefore follow from congruence and one rewriting step at the root of a term. Such steps are tried first. If these
-steps do not suffice, normal forms are compared.
+equalities therefore follow from congruence and one rewriting step at the root of a term. Congruence and root steps are tried
+first. If these steps do not show that the terms are equal, normal forms are compared.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ class DirectedEquation:
     def place(self) -> Place | None:
         """The position and operator of the left side's first operand that is not a variable.
 
-        None if all operands are variables. If the left side's root operator is commutative, the position is -1, which stands
-        for any position.
+        The value is None if all operands are variables. If the left side's root operator is commutative, the position is -1,
+        which stands for any position.
         """
         anywhere = operator(self.left.op).commutative
         return next(((-1 if anywhere else i, a.op) for i, a in enumerate(self.left.args) if a.op != VARIABLE), None)
@@ -156,7 +156,7 @@ def size_of(term: Term) -> tuple[int, int, str]:
 
 
 class Spread:
-    """A measure of terms that decreases if a product is distributed over a sum, or if a difference is written as a sum.
+    """A measure of terms. The measure decreases if a product is distributed over a sum, or if a difference is written as a sum.
 
     The measure of a term is computed from the measures of its operands:
 
@@ -239,7 +239,7 @@ class OrderedRewriting:
 class Rewriter:
     """Equalities with one output, used as rewriting steps in both directions.
 
-    A term has two normal forms: `small` has few operators, and `spread` has products distributed over sums.
+    A term has two normal forms. The form `small` has few operators. In the form `spread`, products are distributed over sums.
     """
 
     def __init__(self) -> None:
@@ -323,8 +323,8 @@ class Rewriter:
         """Return whether rewriting steps lead from the term `start` to a term for which `arrived` returns True.
 
         No intermediate term costs more than the product of the cost `dearest` and `DISCOVERY.max_climb_factor`. If one step at
-        the root of `start` is enough, this step may apply any equality. In a longer sequence, every step must be a step that a
-        search for a cheaper model would take too.
+        the root of `start` is enough, this step may apply any equality. In a longer sequence, only steps that a search for a
+        cheaper model would take are allowed.
         """
         limit = DISCOVERY.max_climb_factor * dearest
         if any(map(arrived, self.steps(start))):

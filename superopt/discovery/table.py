@@ -1,8 +1,8 @@
 """The representatives of enumerated terms as columns of numbers, from which larger terms are built in batches.
 
 A representative stands for all enumerated terms of equal value. A number identifies a representative. A code identifies a
-shape, or an operator with its attributes. Every part of a representative is a representative too. For each representative, the
-table contains a list of the numbers that identify its parts.
+shape, or an operator with its attributes. Every part of a representative is a representative too. The table lists the numbers
+that identify the parts of each representative.
 """
 
 from __future__ import annotations
@@ -53,8 +53,7 @@ class Numbering(Generic[Thing]):
 
 
 class Table:
-    """Columns of numbers with one entry for each representative. The entries are in the order in which the representatives were
-    found.
+    """Columns of numbers, with one entry for each representative in the order of discovery.
 
     A representative is a term that stands for all terms of equal value.
     """
@@ -153,7 +152,7 @@ class Table:
         return (np.where(there, self.run[safe], 0)).sum(axis=1), (np.where(there, self.weighing[safe], 0)).sum(axis=1)
 
     def prefixed(self, used: Ints) -> Flags:
-        """For each term, return True if the term skips no interchangeable variable.
+        """Return a flag for each term: True if the term skips no interchangeable variable.
 
         For example, the term `x + z` skips the variable `y`, but the term `x + y` skips no variable.
 

@@ -15,9 +15,9 @@ from superopt.policy import DISCOVERY
 class GraphTally:
     """Counts the graphs that the enumerated terms stand for. Only graphs within a limit on the count of operators are counted.
 
-    An argument of a term stands for all graphs that compute the same value as the argument, so one term counts as several
-    graphs. Some terms are within the limit only because their arguments share operators. Each of these terms counts as one
-    graph. The attribute `most` contains the limit.
+    An argument of a term stands for all graphs that compute the value of the argument, so one term counts as several graphs. If
+    a term is within the limit only because its arguments share operators, the term counts as one graph. The attribute `most`
+    contains the limit.
     """
 
     def __init__(self, table: Table, typing: Typing, most: int) -> None:
@@ -77,7 +77,7 @@ class GraphTally:
         return np.where(sums[rows.kinds] if len(rows) else False, (kids >= 0).sum(axis=1) - 1, 1)
 
     def _unshared(self, kids: Ints, own: Ints) -> Ints:
-        """Return the number of terms that are above the limit on operators if shared operators are counted repeatedly.
+        """Return the number of terms that exceed the limit on operators if every occurrence of a shared operator counts.
 
         If several arguments of a term share an operator, the operator is counted once for each of its occurrences. The matrix
         `kids` contains the arguments of each term. The array `own` contains the result of `_own`, the operator count of each
@@ -99,7 +99,7 @@ class GraphTally:
         """Return a matrix with a row for each class of equal terms. Column i holds the count of the class's graphs with i
         operators.
 
-        Terms at the limit on operators are left out, because they are not arguments of other terms.
+        Terms at the limit on operators are left out, because these terms are not arguments of larger terms.
         """
         if self._counted is None:
             counts = np.zeros((len(self.table), self.most + 1), dtype=np.int64)

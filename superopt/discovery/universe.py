@@ -20,7 +20,7 @@ WEIGHTS = frozenset({"w", "v", "u", "b", "c", "t", "r"})
 
 @dataclass(frozen=True)
 class Template:
-    """An operator with its attributes. The enumeration of terms applies templates to operands.
+    """An operator with its attributes, which the enumeration of terms applies to operands.
 
     Attributes:
         op: the operator.
@@ -28,11 +28,11 @@ class Template:
         attributes: the attributes.
         cut: 0 or an axis. If `cut` is an axis, the template is a slice that cuts its operand into two parts along this axis.
             Every possible boundary between the two parts is used.
-        first: 0, or the required first extent of the first operand. This extent distinguishes activations from weights.
+        first: 0, or the required first extent of the first operand. The first extent distinguishes activations from weights.
         beside: the empty string or the name of an operator. If `beside` names an operator, one of the operands must be a result
             of this operator.
-        weighted: if True, the second operand must depend only on weights, and the first operand must not depend only on
-            weights.
+        weighted: if True, the second operand must depend only on weights, and the first operand must also depend on other
+            variables.
         takes: for each operand, the names of the variables and operators that are allowed. The operand must be one of these
             variables or a result of one of these operators. An empty or missing entry allows all operands.
     """
@@ -69,8 +69,8 @@ class Universe:
         limit: the largest allowed count of operators in an enumerated term.
         repeats: whether an operator may have the same operand twice, and whether `scale` and `relu` may be applied to their own
             results.
-        instances: choices of values for symbols. If no general rule is usable, a rule is stated for each choice. For example, a
-            general rule is unusable if its left side does not determine the symbols.
+        instances: choices of values for symbols. A rule is stated for each choice if no general rule is usable, for example
+            because the left side of a general rule does not determine the symbols.
         small: symbols for extents, such as a low rank, that are assumed to be small when costs are compared.
         conditions: the names of the variables whose elements are 0 or 1.
         positive: the names of the variables whose elements are greater than 0.

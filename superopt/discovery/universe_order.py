@@ -1,7 +1,6 @@
 """The order in which universes (vocabularies of operators and variables) are explored.
 
-If a later universe shares operators with an earlier universe, rules from the earlier universe can make equalities in the
-later universe redundant.
+Rules from an earlier universe can make equalities in a later universe redundant if the universes share operators.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ def foundations(universes: Sequence[Universe]) -> dict[str, tuple[str, ...]]:
     """Return a mapping from each universe's name to the names of the earlier universes that have to be explored first.
 
     A universe is a vocabulary of operators and variables. Any two operators of a universe form a pair, and each operator forms
-    a pair with itself. A pair is shared if an earlier universe contains the pair too. Earlier universes are chosen greedily,
-    until the chosen universes together contain most of the universe's shared pairs. The required fraction is
+    a pair with itself. A pair is shared if an earlier universe contains the pair. Earlier universes are chosen greedily, until
+    the chosen universes together contain most of the universe's shared pairs. The required fraction is
     `DISCOVERY.covered_pair_share`. Each step chooses the universe that adds the most shared pairs. Ties are broken in favour of
     the universe with more pairs in total. All universes that a chosen universe needs are chosen too. The names are in the order
     of `universes`.

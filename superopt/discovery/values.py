@@ -33,8 +33,8 @@ class Digests:
         every: the digest of the values in all environments.
         positive: the digest of the values in the environments with positive inputs.
         total: whether a term is defined in every environment.
-        sure: False for a term that was evaluated only in the first environment. No other term has the same value as this term
-            in the first environment.
+        sure: False for a term that was evaluated only in the first environment, because the term has a unique value in this
+            environment.
     """
 
     defined: Flags
@@ -47,7 +47,7 @@ class Digests:
 class ValueColumns:
     """The values of terms on random inputs, and digests of the values. Each term represents all terms of equal value.
 
-    For each random input (environment), the values of all terms of the same shape are stored in one array.
+    For each random input (environment), one array stores the values of all terms of one shape.
     """
 
     def __init__(self, table: Table, fingerprints: Fingerprints) -> None:
@@ -95,8 +95,8 @@ class ValueColumns:
     def digests(self, rows: Rows, kinds: Sequence[TermKind], *, quick: bool) -> Digests:
         """Return the digests of the terms in `rows`.
 
-        If `quick` is True, every term is evaluated in the first environment (random input). A term is evaluated in all further
-        environments only if a different term has the same value in the first environment.
+        If `quick` is True, every term is evaluated in the first environment (random input). A term is evaluated in the
+        remaining environments only if its value in the first environment is not unique.
         """
         shapes = np.array([k.result for k in kinds], dtype=np.int64)
         found = [self._of(rows, kinds, 0)]
@@ -224,7 +224,7 @@ class ValueColumns:
 
 
 def _repeated(values: Hashes, where: Flags) -> Flags:
-    """For each value, return True if an equal value occurs at a different position.
+    """Return a flag for each value: whether an equal value occurs at a different position.
 
     Only values that the mask `where` selects are compared. For all other values, the result is False.
     """

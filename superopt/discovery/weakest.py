@@ -1,8 +1,8 @@
 """Find the weakest conditions on real attribute variables under which an equation may be true.
 
 A condition is a conjunction of a few comparisons of variables with 0, with 1 and with each other. The equation is tested at
-random values of the variables. The condition must be false at every tested value for which the two sides differ. Of two
-conditions with this property, the weaker condition is the condition that is true at more of the tested values.
+random values of the variables. The condition must be false at every tested value for which the two sides differ. The weaker of
+two conditions is the condition that is true at more of the tested values.
 """
 
 from __future__ import annotations

@@ -167,7 +167,9 @@ def _witness(flag: FpFlag, case: RuleCase, pair: ElementPair, environments: Envi
 
 
 def _still(flag: FpFlag, pair: ElementPair, rows: Sequence[Mapping[Input, float]]) -> list[bool]:
-    """Return a list with a boolean for each row of inputs: whether the element needs the flag at these inputs."""
+    """Return a list with one boolean for each row of inputs. The boolean says whether the element needs the flag at these
+    inputs.
+    """
     if not rows:
         return []
     return [bool(v) for v in needs(pair, environments_of(rows), flag)]

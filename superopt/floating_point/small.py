@@ -170,4 +170,4 @@ KNOWN: Mapping[str, Callable[..., z3.FPRef]] = {
     "positive": lambda a: _indicator(z3.fpGT(a, z3.FPVal(0, SORT))),
     "zero": lambda a: _indicator(z3.fpEQ(a, z3.FPVal(0, SORT))),
 }
-"""The Z3 expressions of operations. Each operation has the same meaning as in `floats.OPERATIONS`."""
+"""For each operation, the function that returns its Z3 expression. The operations have the meanings of `floats.OPERATIONS`."""

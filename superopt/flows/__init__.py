@@ -7,10 +7,10 @@ The package may import every package except `superopt.cli`. Read `optimize` firs
     `plan_search`: list the parts of a model that would be searched, without a search (`superopt optimize --dry-run`).
     `options`: the keyword arguments of `superopt.optimize` and of `superopt.replay`.
     `settings`: the validated arguments of `superopt.optimize`.
-    `optimized`: the result object of `superopt.optimize`: the model, its report, its certificate, saving the model.
+    `optimized`: the result object of `superopt.optimize`, which holds and saves the model, its report and its certificate.
     `replay`: apply the rewrites of a certificate to another model with the same graph (`superopt.replay`).
     `compare`: compare two models in speed, outputs, operators and weights (`superopt.compare`).
-    `inspect_model`: list the islands of a model, other nodes, dynamic dimensions, weights (`superopt inspect`).
+    `inspect_model`: list a model's islands, remaining nodes, dynamic dimensions and weights (`superopt inspect`).
     `diff_models`: find the nodes and weights that two models share (`superopt diff`).
     `certificate`: writes the certificate (JSON) of an optimization; `superopt.verification.certificates` reads it.
     `hints`: the explanation at the end of a run: operators with long run times, refused improvements, next steps for the user.

@@ -2,7 +2,8 @@
 
 The ledger records the proofs. Witnesses are inputs that show that a rule needs a floating-point flag. A user's rules are
 treated like the rules that `superopt generate` finds. Each rule is tested on random instances in exact arithmetic, proved for
-all sizes, and given the floating-point flags that the rule needs. Nothing is written unless all rules of the file are proved.
+all sizes, and given the floating-point flags that the rule needs. The results are written only if all rules of the file are
+proved.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def add_rules(file: Path, folder: Path | None = None, *, seed: int = 0, progress
     Raises:
         StoreError: The file cannot be read, a name is already in use, or the results cannot be written.
         NotationError: The file contains no rules, or contains a text that is not a rule.
-        UnprovedError: A rule was refuted, or no proof was found. Nothing is written.
+        UnprovedError: A rule was refuted, or no proof of a rule was found. No file is written.
     """
     target = file.parent if folder is None else folder
     text, rules = _read(file)
@@ -128,7 +129,7 @@ def _summary(file: Path, refused: Sequence[str], count: int) -> str:
 
 
 def _unused(rule: Rule) -> str:
-    """Return the reason why a search never applies the rule. If a search may apply the rule, return an empty text."""
+    """Return the reason why no search can apply the rule. If a search can apply the rule, return an empty text."""
     if rule.equations[0].left[0].is_variable:
         return "the left side is a variable"
     if not any(Pattern.of(equation).usable for equation in rule.equations):

@@ -36,7 +36,7 @@ from superopt.verification.contents import content_digest
 
 @dataclass(frozen=True, eq=False)
 class RewriteStage:
-    """One pass over a model: its number (from 1), the two models, the rewrites, and the terms of new weights.
+    """One pass over a model: the number of the pass (from 1), the rewrites, and the terms of new weights.
 
     `before` and `after` are the models before and after the pass.
     """
@@ -57,7 +57,7 @@ class Evidence:
         rewritten: Whether the model was rewritten.
         passes: The rewrites of each pass over the model.
         rules: The rules that were available.
-        sizes: The model was measured at these sizes of dynamic dimensions.
+        sizes: The sizes of dynamic dimensions at which the model was measured.
         opset: The requested opset.
         arithmetic: The ways in which the rewrites may change floating-point results.
         assumptions: The assumptions about dynamic dimensions.
@@ -176,7 +176,8 @@ def _judged(every: Iterable[Sequence[Step]]) -> list[Json]:
     """Return the JSON of the test results for every distinct mutant in the steps.
 
     A mutant is a term that replaces a program (an operator, for example) and equals the program at some output positions. A
-    test result contains the text of both terms, the numbers of tests and positions, and the bound on the error probability.
+    test result contains the texts of the mutant and of the program, the numbers of tests and positions, and the bound on the
+    error probability.
     """
     found: dict[tuple[Term, Term], str] = {
         step.programs: step.text for steps in every for step in steps if step.rule.startswith(PARTLY)

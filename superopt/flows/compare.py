@@ -49,10 +49,10 @@ def compare(
     """Compare the speed, the outputs, the operators and the weights of two models with the same inputs and outputs.
 
     Args:
-        first: The model to compare with, usually an original, in any form that `superopt.optimize` accepts.
-        second: The other model, usually an optimized model.
+        first: The first model, usually an original, in any form that `superopt.optimize` accepts.
+        second: The second model, usually an optimized model.
         provider: "cpu", "cuda" or "tensorrt".
-        threads: The CPU threads of a session. By default, all cores, as in ONNX Runtime.
+        threads: The number of CPU threads of a session. By default, a session uses all cores, as in ONNX Runtime.
         cuda_graph: Run both models by replaying a CUDA graph.
         libraries: Paths of libraries of kernels, such as "out.kernels.so". Both models run with these libraries. Only use
             libraries that you trust, because the libraries are loaded into this process.

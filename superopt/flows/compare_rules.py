@@ -1,8 +1,8 @@
 """Comparison of a file of rules with another set of rules: which rules of each set follow from the other set, and how.
 
 Every rule of the file gets a result. A rule with a counterexample on random instances is wrong, and nothing is derived from a
-wrong rule. A derived rule is still tested on a few random instances. Each rule is restricted to ranks and sizes at which both
-of its sides are well typed. The conditions that express this restriction are printed.
+wrong rule. A rule that follows from the other set is tested too, but on fewer random instances. Each rule is restricted to
+ranks and sizes at which both of its sides are well typed. The conditions that express this restriction are printed.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class FileComparison:
     def ours_following(self, *, partly: bool = False) -> int:
         """Return how many of the equalities in `ours` follow from the file.
 
-        If `partly` is True, the result is instead the number of equalities that follow only at some choices of ranks.
+        If `partly` is True, count only the equalities that follow at some choices of ranks but not at all choices.
         """
         return sum(f.word == PARTLY if partly else f.word in (FOLLOWS, NOTATION, CONSTANT) for f in self.ours)
 
@@ -315,15 +315,15 @@ def choose_laws(*, given: Path | None = None, core_alone: bool = False, axioms_a
 
 
 def definition_axioms_for_derivation() -> list[Rule]:
-    """Return the axioms that define composite operators, such as `softmax`. `superopt rules derive` grants these axioms to
-    every derivation.
+    """Return the axioms that define composite operators, such as `softmax`. Every derivation of `superopt rules derive` may use
+    these axioms.
     """
     return [rule for name, rule in axioms().items() if name.endswith(".definition")]
 
 
 def rearrangement_axioms() -> list[Rule]:
-    """Return the axioms that rearrange many operators. Both sides of such an axiom contain the same operators. `superopt rules
-    derive` grants these axioms to every derivation.
+    """Return the axioms that rearrange many operators. Both sides of such an axiom contain the same operators. Every derivation
+    of `superopt rules derive` may use these axioms.
 
     The store does not contain these axioms as rules, because these axioms do not improve any search.
     """

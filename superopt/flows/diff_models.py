@@ -11,9 +11,10 @@ from superopt.report.difference import ModelDifference, NodeSummary, WeightSumma
 
 
 def diff_models(first: Source, second: Source) -> ModelDifference:
-    """Return a report of the nodes and weights that two models share, and of the nodes and weights of only one model.
+    """Return a report of the nodes and weights that both models have, and of the nodes and weights that only one model has.
 
-    Nodes are paired by the names of their first outputs. Initializers are paired by their names. superopt keeps these names.
+    Nodes are paired by the names of their first outputs. Initializers are paired by their names. superopt does not rename the
+    nodes and initializers that stay in a model.
 
     Raises:
         ModelNotFoundError, InvalidModelError: A model cannot be loaded.

@@ -2,8 +2,8 @@
 
 The ONNX pattern of a rule consists of the nodes that compute the rule's left side at one choice of sizes. The method `check` of
 an onnxscript rule tests all conditions on sizes and attributes when a match is found. A pair of functions cannot test
-conditions. So only rules without conditions are exported as pairs, and each attribute of a replacement must be a constant or be
-copied from the pattern. Each pair is tested with broadcast operands of many ranks.
+conditions, so only rules without conditions are exported as pairs. In a pair, each attribute of the replacement must be a
+constant or be copied from the pattern. Each pair is tested with broadcast operands of many ranks.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class FoundRule(RewriteRuleClassBase):
 
 
 COMMUTATIVE = frozenset({"Add", "And", "Equal", "Max", "Mean", "Min", "Mul", "Or", "Sum", "Xor"})
-"""The operators whose two inputs onnxscript swaps in a pattern.
+"""The commutative operators. onnxscript also matches a node of such an operator with the two inputs swapped.
 
 If a node of such an operator does not have two inputs, onnxscript raises an error.
 """
@@ -106,7 +106,8 @@ class ExportedRules:
     pairs: tuple[FunctionPair, ...] = ()
 
     def save(self, path: Path) -> None:
-        """Write the text of the module to `path`. For pairs, write a model without nodes, with the functions of all pairs.
+        """Write the text of the module to `path`. For pairs, write a model that has no nodes and contains the functions of all
+        pairs.
 
         Raises:
             TargetError: The file cannot be written; an existing file is unchanged.

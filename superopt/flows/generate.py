@@ -1,4 +1,4 @@
-"""Generate rewrite rules: enumerate terms, find equal terms, prove equations, and store them as rules.
+"""Generate rewrite rules: enumerate terms, find equal terms, prove equations, and store proved equations as rules.
 
 A universe is a vocabulary of variables, constants and operators, and is explored by one or more tasks. All terms of a universe
 up to a size are enumerated and grouped by their values. Two terms of equal value suggest an equation. The equation is dropped
@@ -9,7 +9,8 @@ does not matter.
 Next, a rule is removed from the core (the minimal rule set) if other rules imply this rule. Three kinds of rules are proved
 without enumeration: definitions of composite operators, algorithms such as Winograd's, and generalised mutants. (A mutant
 equals an operator at some output positions.) Each rule gets the floating-point flags that it needs. Finally, rules are
-generated from the traits and axioms of each operator. This last step can also be run for a single operator.
+generated from the traits (properties such as elementwise) and the axioms of each operator. This last step can also be run for a
+single operator.
 """
 
 from __future__ import annotations
@@ -107,8 +108,8 @@ def generate(
 ) -> Generation:
     """Find, prove and store the rules of the families. The same seed always gives the same files.
 
-    A family is a group of universes (vocabularies of operators) whose rules are stored in one file. Families before a requested
-    family are enumerated too, because their rules may make rules of the requested family redundant.
+    A family is a group of universes (vocabularies of operators) whose rules are stored in one file. The families before a
+    requested family are also enumerated, because their rules may make rules of the requested family redundant.
 
     Args:
         seed: The random seed.
@@ -194,8 +195,8 @@ def generate_operators(
 def sort_generated_rules(rules: Sequence[FoundRule]) -> list[FoundRule]:
     """Sort the rules by family (the rules of one file), and give all rules unique names.
 
-    In a family, the core rules, which form a minimal set, come before the rules that they imply. The names in a family do not
-    depend on later families.
+    In a family, the core rules (a minimal set) come before the search rules, which the core rules imply. The names in a family
+    do not depend on later families.
     """
     ordered: list[FoundRule] = []
     for family in EVERY:
@@ -213,7 +214,7 @@ def _of_operators(
 ) -> tuple[tuple[Findings, ...], tuple[FoundRule, ...], float]:
     """Find the rules that follow from the traits and axioms of the operators.
 
-    Store the rules that do not follow from other stored rules. Returns the results of all tasks, the rules, and the CPU time in
+    Store the rules that do not follow from other stored rules. Return the results of all tasks, the rules, and the CPU time in
     seconds for removing redundant rules. The rules of one operator do not depend on the other operators in `names`.
     """
     if not names:
@@ -298,7 +299,7 @@ def _write_refuted(findings: Sequence[Findings], folder: Path | None) -> None:
 def _pruned(equalities: Sequence[Equality], tasks: Tasks) -> tuple[list[Equality], float]:
     """If other equalities imply a core rule, move this rule to the search rules. (Core rules are a minimal set.)
 
-    Returns all equalities, and the CPU time in seconds, over all processes.
+    Return all equalities, and the total CPU time of all processes in seconds.
     """
     started = time.process_time()
     found, elsewhere = demote_derivable(equalities, tasks, discovery_code_version())

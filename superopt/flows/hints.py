@@ -21,7 +21,7 @@ from superopt.search.ruleset import RuleSet
 from superopt.search.segments import Segment
 
 BY_CHECK, BY_NOISE, BY_MEMORY, IN_CONTEXT = "check", "noise", "memory", "whole model"
-"""The reasons for refused improvements, as the report names them."""
+"""The names in the report of the reasons for which improvements were refused."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class RunFacts:
     """The facts about a run that its explanation needs.
 
     Attributes:
-        budget: The seconds that the search was given.
+        budget: The time limit of the search in seconds.
         accepted: Whether the rewritten model is returned.
         cut_short: Whether the search ended before every part was searched.
         seconds: The seconds of the search.
@@ -82,10 +82,10 @@ class RunFacts:
     def is_still_improving(self) -> bool:
         """Whether the search was cut short while it was still finding improvements.
 
-        The property is True if two conditions hold. First, the search ended before every part was searched. Second, the search
-        found more than the share `REPORT.min_hint_share` of its final saving after the early part of the search (see
-        `saved_early`). If a run measured nothing, its results come from an earlier search, and the times of its improvements
-        are not known. In this case, the property is False.
+        The property is True if two conditions hold. First, the search ended before every part was searched. Second, after the
+        early part of the search (see `saved_early`), the saving grew by more than the share `REPORT.min_hint_share` of the
+        final saving. If a run measured nothing, its results come from an earlier search, and the times of its improvements are
+        not known. In this case, the property is False.
         """
         return self.cut_short and self.measured > 0 and self.saved - self.saved_early > REPORT.min_hint_share * self.saved
 
@@ -159,7 +159,7 @@ def hints(
 
     Args:
         uncovered: The nodes that the search cannot rewrite.
-        islands: The parts of the model for which operators of newer opsets are sought.
+        islands: The parts of the model in which terms are compared with operators of newer opsets.
         opset: The opset of the model.
         dimensions: The names of the dynamic dimensions.
         facts: The facts about the run.

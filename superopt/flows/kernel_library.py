@@ -24,13 +24,13 @@ from superopt.report.number_texts import counted
 def check_library(optimized: str | os.PathLike[str], certified: Mapping[str, str]) -> str:
     """Return a sentence about the library of the model's kernels, or an empty text if the model calls no kernels.
 
-    The C source is generated again from the nodes in the model's functions, and is compiled again with the same flags if the
-    compiler is the one that made the library. The library is not run. `certified` is the certificate's description of the
-    library and its source (`Certificate.kernels`).
+    The C source is generated again from the nodes in the model's functions. If this machine has the compiler that made the
+    library, the source is compiled again with the same flags. The library is not run. `certified` is the certificate's
+    description of the library and its source (`Certificate.kernels`).
 
     Raises:
-        CertificateError: The source or the library beside the model is not the one that the certificate or the model names, or
-            differs from the result.
+        CertificateError: The source or the library is not the file that the certificate or the model names. Or the source
+            differs from the generated source. Or the library differs from the compiled library.
         ModelNotFoundError, InvalidModelError: The model cannot be read.
     """
     model = as_proto(load(optimized).model)
@@ -65,10 +65,12 @@ def check_library(optimized: str | os.PathLike[str], certified: Mapping[str, str
 
 
 def _not_compiled(source: LibrarySource, content: bytes, file: Path) -> str:
-    """Return why the library cannot be compared with the result of the compiler, or an empty text if it is the result.
+    """Compile the source and compare the result with the library. If they are equal, return an empty text.
+
+    If the library cannot be compared with the result, return the reason.
 
     Raises:
-        CertificateError: The library is not the result.
+        CertificateError: The library differs from the result of the compiler.
     """
     try:
         if (here := compilation(source.target)) != source.made_by:
@@ -89,7 +91,8 @@ def _not_compiled(source: LibrarySource, content: bytes, file: Path) -> str:
 
 
 def library_lines(path: str | os.PathLike[str]) -> list[str]:
-    """Return lines about kernels: the nodes that each kernel replaces, its tensors, and how the library was compiled.
+    """Return lines about kernels: the nodes that each kernel replaces, the kernel's tensors, and the library's compiler and
+    flags.
 
     `path` is a model that calls kernels, the library beside the model, or the library's C source.
 
@@ -147,7 +150,10 @@ def kernel_code(path: str | os.PathLike[str], name: str) -> str:
 
 
 def _read(path: str | os.PathLike[str]) -> tuple[Path, Path | None, Model | None]:
-    """Return the path of a library, the path of its source if it exists, and the model if it exists. `path` is one of these."""
+    """Return the path of a library, the path of its source if the source exists, and the model if the model exists.
+
+    `path` is the path of the library, of the source or of the model.
+    """
     given = Path(path)
     beside = model_of_library(given)
     if beside is None and given.suffix in (".so", ".c"):
@@ -169,7 +175,10 @@ def _tensors(values: Iterable[Any]) -> list[str]:
 
 
 def _generated(model: ModelProto, functions: Sequence[set[str]], stored: LibrarySource) -> tuple[str, str]:
-    """Return the source and the domain for functions that compute these values, for the processor of the stored source.
+    """Generate a library's source again, for the processor of the stored source, and return the source and the operators'
+    domain.
+
+    `functions` contains the names of the values that each function of the model computes.
 
     Raises:
         CertificateError: There are no kernels for the nodes of a function.

@@ -48,7 +48,7 @@ class _Candidate:
     rewritten: bool
 
     def use(self, without: float) -> KernelUse:
-        """Return the entry for the report. `without` is the speedup of the model without kernels over the original."""
+        """Return the report's entry about kernels. `without` is the speedup of the model without kernels over the original."""
         nodes = sum(len(group.island.nodes) for group in self.groups)
         return KernelUse(len(self.groups), nodes, self.compile_seconds, self.low, self.high, without)
 
@@ -58,9 +58,9 @@ def add_kernels(prepared: PreparedModel, outcomes: list[ModelOutcome]) -> Kernel
 
     Return None if there is no model with kernels, if its gain is too small, or if the model is rejected. Kernels are tried in
     the rewritten model and in the original, because some rewrites do not help compiled kernels. Such a rewrite adds arithmetic
-    to save calls of ONNX Runtime's kernels, but a compiled kernel contains no such calls. Models before IR version 4 get no
-    kernels, because functions need a newer IR version. In a newer IR version, the weights of these models would become optional
-    inputs.
+    to save calls of ONNX Runtime's kernels, but a compiled kernel contains no such calls. Models of an IR version before 4 get
+    no kernels. Kernels need functions, and functions need a newer IR version, in which the weights of these models would become
+    optional inputs.
 
     Raises:
         CompilerError: There is no C compiler.
@@ -110,8 +110,8 @@ class _Trials:
     def best(self) -> _Candidate | None:
         """Return the fastest measured model with kernels, or None if there is none.
 
-        First, the groups contain all nodes for which the generator writes kernels. Then, the groups contain only nodes with
-        fewer iterations, because ONNX Runtime's kernels for large nodes are hard to beat.
+        In the first candidate, the groups contain all nodes for which the generator writes kernels. In later candidates, nodes
+        with many iterations are left out, because ONNX Runtime's kernels for large nodes are hard to improve.
         """
         target = native_target()
         best: _Candidate | None = None
@@ -128,9 +128,9 @@ class _Trials:
     def _without_losing_kinds(self, best: _Candidate) -> _Candidate:
         """Measure each kind of group alone, with the candidate's library.
 
-        Then measure one model with all kinds that are not slower alone. Return the faster of this model and the given
+        Then measure one model with all kinds that did not slow the model down. Return the faster of this model and the given
         candidate. Two groups are of one kind if their C functions are equal. If the candidate has only one kind of group, or
-        too many kinds, the candidate is returned unchanged. A kind that is not measured, for lack of time, counts as not
+        too many kinds, the candidate is returned unchanged. If time is too short to measure a kind, this kind counts as not
         slower.
         """
         kinds: dict[str, list[Group]] = {}
@@ -149,8 +149,8 @@ class _Trials:
     def measured(self, model: Model, groups: tuple[Group, ...], within: _Candidate | None = None) -> _Candidate | None:
         """Return the model with kernels for the groups, and its gain over `base`.
 
-        Return None if the model cannot be compiled or run. If `within` is given, its library is used, because this library
-        contains kernels for the groups.
+        Return None if the model cannot be compiled or run. If `within` is given, the library of `within` is used. This library
+        must contain kernels for the groups.
         """
         scratch = self.prepared.scratch
         try:

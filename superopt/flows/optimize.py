@@ -1,6 +1,7 @@
-"""Optimize a model: load and prepare it, search for candidate models, and judge them until one is accepted.
+"""Optimize a model: load and prepare the model, search for candidate models, and judge candidates until a candidate is
+accepted.
 
-`optimize` shows the order of the stages. Each stage is a function of the frozen values that earlier stages returned.
+`optimize` shows the order of the stages. Each stage is a function of the immutable values that earlier stages returned.
 """
 
 from __future__ import annotations
@@ -112,15 +113,15 @@ def optimize(
     stop: threading.Event | None = None,
     progress: Listener | None = None,
 ) -> Optimized[Model | ModelProto | bytes | ExportedProgram]:
-    """Return an equivalent model that is faster in ONNX Runtime when measured.
+    """Return an equivalent model that is faster in ONNX Runtime according to measurements.
 
     If no such model is found, return the given model. The result has the type of the given model. For a path or an open file,
     the result is an `onnx_ir.Model`. The given model is not changed.
 
     Dynamic dimensions of inputs stay dynamic. The returned model is equivalent at every size, and is measured at each
-    combination of sizes in `shapes`. If the model cannot be run on random inputs (for example, because of a sequence input),
-    the given model is returned. The given model is also returned if no candidate model both is faster and passes the numerical
-    check. The report gives the reason.
+    combination of sizes in `shapes`. A candidate model is returned only if it is faster and passes the numerical check. If
+    there is no such candidate, or if the model cannot be run on random inputs (for example, because of a sequence input), the
+    given model is returned. The report then gives the reason.
 
     Args:
         model: A path, a file that is open in binary mode, the bytes of a file, an `onnx.ModelProto`, an `onnx_ir.Model`, or the
@@ -130,8 +131,9 @@ def optimize(
             additional time. By default, the budget is 20 seconds. For a model of several hundred nodes, a model with a long run
             time, or a slow machine, the default is up to 30 seconds.
         seed: The seed of every random choice.
-        threads: The CPU threads of a session. By default, all cores, as in ONNX Runtime. The search times single nodes on one
-            thread. Whole models are compared with this number of threads, and with one thread for the report.
+        threads: The number of CPU threads of a session. By default, a session uses all cores, as in ONNX Runtime. The search
+            times single nodes on one thread. Whole models are compared with this number of threads, and with one thread for the
+            report.
         cuda_graph: Run the model by replaying a CUDA graph.
         shapes: Sizes of the dynamic dimensions by name: a mapping such as `{"batch": 1, "length": (64, 128)}`, or a sequence of
             mappings with one size for each name. The default size is 1 for the first dimension of an input, 224 for the
@@ -139,7 +141,7 @@ def optimize(
         inputs: Examples of the model's inputs: mappings from names to arrays, .npz files, or folders of tensors as in the test
             data of ONNX. The model is run, timed and checked on the examples, at their sizes, and checked on random inputs
             too.
-        fix: Fixed values of inputs and fixed sizes of dynamic dimensions, by name, such as `{"sr": 16000}`. The result is right
+        fix: Fixed values of inputs and fixed sizes of dynamic dimensions, by name, such as `{"sr": 16000}`. The result is valid
             only for these values and sizes. The fixed inputs remain inputs of the result. ONNX Runtime raises an error if the
             result is run with a different value or size. A single number fixes all elements of an input.
         cache: The file for measured times of nodes and for results of searches. By default, the file is in the user's cache
@@ -155,7 +157,8 @@ def optimize(
         tolerance: The largest rounding error of the result, as a multiple of the original's rounding error. Rounding errors are
             differences from a run in float64. With a larger tolerance, less accurate algorithms are allowed.
         growth: The largest growth of the weights, as a share of their size. By default, weights may grow by 3 times their size
-            but at most by 256 MiB. Weights of more than 512 MiB may grow by half their size. In all cases, 1 MiB is added.
+            but at most by 256 MiB. Weights of more than 512 MiB may grow by half their size. Each of these limits is increased
+            by 1 MiB.
         moves: The kinds of rewrites that the search may use, from `MOVES`. If `moves` is empty, the model is not rewritten.
         fp: The floating-point mode: "precise", "relaxed" or "fast" (docs/floating-point.md).
         rules: Files and folders with rules of your own, which `superopt rules add` proved (docs/rules.md). These rules are used
@@ -284,10 +287,10 @@ def search_for_candidates(prepared: PreparedModel, outcomes: Sequence[ModelOutco
     The caller adds the outcome of each candidate to `outcomes`, and stops the iteration when a candidate is accepted. A
     candidate without any rewrites means that no improvement was found.
 
-    While candidates fail the numerical check, up to two more searches follow, each with a third of the budget. If the failed
-    search used algorithms whose error may exceed the tolerance, the next search does not use these algorithms. Some steps may
-    make more elements of the outputs NaN or infinite than in the original. If a failed search used such steps, the last search
-    uses neither these steps nor the algorithms.
+    A search fails if one of its candidates fails the numerical check or cannot be run. After a failed search, up to two more
+    searches follow, each with a third of the budget. If the failed search used algorithms whose error may exceed the tolerance,
+    the next search does not use these algorithms. Some steps may make more elements of the outputs NaN or infinite than in the
+    original. If a failed search used such steps, the last search uses neither these steps nor the algorithms.
     """
     searched = SearchedModel(ImprovedModel(prepared.start), failed=prepared.failed)
     if prepared.first.refused or prepared.failed:
@@ -387,7 +390,7 @@ def search_prepared_model(
 
 
 def ratio_in_context(prepared: PreparedModel) -> Callable[[Model, Model], tuple[float, float]] | None:
-    """Return a function that times two whole models alternately, or None. The search of `superopt.optimize` uses this function.
+    """Return a function with which the search of `superopt.optimize` times two whole models alternately, or None.
 
     The function returns the confidence interval of a ratio: the first model's time divided by the second model's time. The
     first seconds of this timing do not count as search time, so that a search finds the same results with and without the
@@ -444,8 +447,8 @@ def candidates_to_judge(
     """Yield the candidate models of a search: first the model with all improvements, then models with fewer improvements.
 
     If the model was specialized (to fixed inputs, or to branches that are always taken), the last model is the specialized
-    model without rewrites. If all improvements together are too small to compare, or the search found none, a single candidate
-    without rewrites is yielded.
+    model without rewrites. If all improvements together are too small to compare, or if the search found no improvement, only a
+    candidate without rewrites is yielded.
 
     Rules named in `doubtful` may have rounding errors that are too large. If the search used one of these rules, the iteration
     ends when a candidate fails the numerical check, because the remaining candidates would use the doubtful rules too. The
@@ -494,8 +497,8 @@ def prepared_gain_choices(
 def negligible_share(prepared: PreparedModel, searched: SearchedModel) -> float:
     """Return the share of the run time that all improvements save together, if this share is too small to measure.
 
-    `superopt.optimize` then measures no candidate. The cost model predicts the saved time. If the share is large enough to
-    measure, the result is 0.
+    If this share is large enough to measure, return 0. The cost model predicts the saved time. If the result is not 0,
+    `superopt.optimize` measures no candidate.
     """
     first, saved = prepared.first, sum(gain.seconds for taken in searched.best.passes for gain in taken)
     hopeless = (
@@ -508,7 +511,7 @@ def negligible_share(prepared: PreparedModel, searched: SearchedModel) -> float:
 def accept_or_reject_candidate(
     candidate: ModelCandidate, prepared: PreparedModel, outcomes: Sequence[ModelOutcome]
 ) -> ModelOutcome:
-    """Write the model of a candidate for `superopt.optimize`, and return the outcome of the judge.
+    """Write the model of a candidate for `superopt.optimize`, let the judge examine the model, and return the judge's outcome.
 
     The judge checks the model, and compares its speed with the original's speed. `outcomes` contains the outcomes of earlier
     candidates.

@@ -139,8 +139,8 @@ class Optimized(Generic[M_co]):
 
         Tensors go into the data file `<stem>-<digest>.data` beside `path` if some tensors were external, or if all tensors
         together are too large for one file. A library of kernels goes into `<stem>.kernels.so`, and its source into
-        `<stem>.kernels.c` (docs/kernels.md). For programs that read the files, the model file and the data file change in one
-        step (docs/files.md).
+        `<stem>.kernels.c` (docs/kernels.md). A program that reads the files finds either the old model with its data or the new
+        model with its data (docs/files.md).
 
         Raises:
             TargetError: A file cannot be written. If a path is not writable, existing files are not changed.

@@ -129,7 +129,7 @@ class PreparedModel:
         phases: The timer of the run's phases.
         scratch: A temporary folder for large tensors.
         first: The results of the first run of the model. If the model cannot be optimized, these results contain the reason.
-        sizings: The model runs at these sizes of its dynamic dimensions.
+        sizings: The sizes of the dynamic dimensions at which the model runs.
         budget: The seconds that the search may take.
         device: The device, with the session settings that tuning found.
         forecaster: The predictor of times on the device of a device profile, or None if times are measured.

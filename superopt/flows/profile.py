@@ -65,8 +65,8 @@ def profile(
         threads: The CPU threads of a session.
         shapes: Sizes of the dynamic dimensions, as in `superopt.optimize`.
         cache: The file of measured times. By default, the file is in the user's cache folder.
-        merged: Files of device profiles whose times are added to the cache. Times of the measured device are part of the
-            result.
+        merged: Files of device profiles whose times are added to the cache. The result contains the times that these files
+            state for the measured device.
         progress: Receives progress reports.
 
     Raises:

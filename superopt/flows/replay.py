@@ -1,9 +1,9 @@
 """Replay a certificate: apply the rewrites of an optimization to another model with the same graph, without a search.
 
 The other model usually has the same nodes and different weights, because the other model was trained further. A rewrite is
-applied where the nodes compute the recorded terms, and where the floating-point mode permits each step for the weights of the
-other model (`superopt.search.replay`). The weights of the result are computed from the weights of the other model. The
-numerical check of `superopt.optimize` compares the result with the other model.
+applied to nodes that compute the recorded terms, if the floating-point mode permits each step for the weights of the other
+model (`superopt.search.replay`). The weights of the result are computed from the weights of the other model. The numerical
+check of `superopt.optimize` compares the result with the other model.
 """
 
 from __future__ import annotations
@@ -136,8 +136,8 @@ def replay(
 ) -> Replayed[Model | ModelProto | bytes | ExportedProgram]:
     """Apply the rewrites that a certificate records to another model, usually with the same graph and different weights.
 
-    Nothing is searched, and nothing is timed unless `compare` is set. A recorded rewrite is applied to each segment (a part of
-    the model) that computes the recorded terms. A rewrite is left out if a segment computes different terms, for example
+    There is no search, and the models are timed only if `compare` is set. A recorded rewrite is applied to each segment (a part
+    of the model) that computes the recorded terms. A rewrite is left out if a segment computes different terms, for example
     because a number in the model changed. A rewrite is also left out if the floating-point mode does not permit one of its
     steps for the weights of the given model. If no rewrite can be applied, the result is the given model. The report gives the
     reasons.
@@ -149,7 +149,7 @@ def replay(
         certificate: The text of the certificate, or the path of its file as a `pathlib.Path`.
         model: The other model, in any form that `superopt.optimize` accepts.
         provider: "cpu", "cuda" or "tensorrt".
-        threads: The CPU threads of a session in the comparison. By default, all cores.
+        threads: The number of CPU threads of a session in the comparison. By default, a session uses all cores.
         cuda_graph: Run the model by replaying a CUDA graph.
         inputs: Examples of the model's inputs. The result is checked on these examples too, as for `superopt.optimize`.
         tolerance: The largest rounding error of the result, as a multiple of the model's rounding error.
@@ -288,7 +288,7 @@ class _Replaying:
         return tuple(passes), None if nothing else here
 
     def _fitting(self, here: Model, gains: Sequence[Gain]) -> tuple[Gain, ...]:
-        """Return the gains (rewrites of equal segments) whose new nodes fit together in the model."""
+        """Return the gains (rewrites of equal segments) whose new nodes can all be in the model at once."""
         _, taken, dropped = splice_fitting(here, gains) if gains else (here, [], [])
         for gain in dropped:
             self.left.setdefault(gain.left, []).extend(tuple(segment.island.outputs) for segment in gain.copies)
@@ -323,11 +323,11 @@ class _Replaying:
             yield from self._permitted(rewrite, equal, steps)
 
     def _permitted(self, rewrite: Rewrite, equal: list[_Located], steps: StepReplay) -> Iterator[Gain]:
-        """Yield the rewrite for groups of segments. For each group, the floating-point mode permits every step of the rewrite.
+        """Yield the rewrite once for each group of segments in which the floating-point mode permits every step of the rewrite.
 
         The list `equal` contains recorded segments of the rewrite, each with the equal segment of the model. Whether a step is
-        permitted depends on the model's weights. First, all segments are tried as one group, with joined facts about their
-        values, as in a search. If a step is not permitted in this group, each segment is tried by itself.
+        permitted depends on the model's weights. First, all segments are tried as one group, as in a search. Only facts about
+        values that hold in every segment are used. If a step is not permitted in this group, each segment is tried by itself.
         """
         taken = tuple(Step(step.rule, step.roots, step.replacements) for step in rewrite.steps)
         found = SearchResult(rewrite.after, taken, 0.0, 0.0, 0, "")
@@ -381,7 +381,7 @@ class _Parts:
         return next((segment for segment in self._every if segment.state == state and self.take(segment)), None)
 
     def take(self, segment: Segment) -> bool:
-        """Mark the nodes of the segment as taken, and return True if none of these nodes was taken before."""
+        """If no node of the segment is taken, mark the nodes as taken and return True. Otherwise, return False."""
         if not self._taken.isdisjoint(segment.island.nodes):
             return False
         self._taken.update(segment.island.nodes)

@@ -189,9 +189,9 @@ def arithmetic_of_passes(passes: Passes, rules: Iterable[Rule], mode: FpMode) ->
     """Return the report's entry for the floating-point flags that the passes need, and for the assumptions under which the mode
     admits their steps.
 
-    A flag is an assumption about floating-point values, or a freedom to change results. A step to a corrected mutant (a cheaper
-    term that replaces an operator) is assumed to need all flags. A step to a recurrence operator is assumed to need the flags
-    for sums in a different order.
+    A flag is an assumption about floating-point values, or a freedom to change results. A step that introduces a corrected
+    mutant (a cheaper term that replaces an operator) is assumed to need all flags. A step that introduces a recurrence operator
+    is assumed to need the flags for sums in a different order.
     """
     known = {rule.name: rule.flags for rule in (*fusions().values(), *rules)}
     flags: set[FpFlag] = set()
@@ -222,7 +222,8 @@ def searched_segment_entries(searched: Iterable[Gain]) -> tuple[SegmentGain, ...
 def unsearched_segment_counts(searched: Iterable[Gain]) -> dict[str, int]:
     """Return the report's mapping from reasons to counts of segments.
 
-    For each reason, the count covers segments that could not be searched or written as nodes. A segment is a part of a model.
+    The count of a reason is the number of segments (parts of the model) that could not be searched or written as nodes for this
+    reason.
     """
     found: Counter[str] = Counter()
     for gain in searched:

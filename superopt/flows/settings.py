@@ -122,9 +122,10 @@ class OptimizationSettings:
         return CheckSettings(self.tolerance, self.seed, self.mode is not FpMode.FAST, self.mode is FpMode.PRECISE)
 
     def key(self, sizings: Sequence[DimBinding], source: InputSource) -> list[Json]:
-        """Return a cache key for results: all settings on which a result depends, the sizes of dynamic dimensions, and inputs.
+        """Return a cache key for results. The key contains the inputs, the sizes of dynamic dimensions and all relevant
+        settings.
 
-        The key is for optimizations without tuning and without a device profile. The key does not contain the model and the
+        The key is for optimizations without tuning and without a device profile. The key contains neither the model nor the
         code.
         """
         allowed = [*self.moves, self.allow_contrib, self.kernels, self.fp, self.opset]

@@ -1,7 +1,7 @@
 """Affine index expressions over loops, with floor division: the positions at which a loop nest reads and writes.
 
 The extents of all loops are numbers, so the range of each expression is known. A comparison with only one possible result
-becomes True or False, and `(8 * i + j) // 8` becomes `i` if `0 <= j < 8`.
+becomes True or False. A quotient such as `(8 * i + j) // 8` becomes `i` if `0 <= j < 8`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """C code with explicit vectors for loop nests.
 
-A nest is vectorized along the innermost axis of its result, or along a reduction. The operands of this reduction are
-contiguous. A product is computed in tiles of several rows and several vectors. The sums of a tile stay in registers.
+A nest is vectorized along the innermost axis of its result, or along a reduction with contiguous operands. A product is
+computed in tiles of several rows and several vectors. The sums of a tile stay in registers.
 """
 
 from __future__ import annotations
@@ -146,8 +146,8 @@ class _Combination:
     """How a reduction combines values.
 
     Attributes:
-        function: The C function of two values, without the suffix `_v` for vectors or `_s` for numbers.
-        start: The C text of the result for no values.
+        function: The name of the C function that combines two values, without the suffix `_v` (vectors) or `_s` (numbers).
+        start: The C text of the initial value.
         across: The C function that combines the lanes of a vector.
     """
 
@@ -237,7 +237,7 @@ def _reductions(value: Value) -> list[Value]:
 def _flat(reduction: Value) -> tuple[list[LoopIndex], Value]:
     """Return the loops of a reduction, the outermost loop first, and the value that these loops reduce.
 
-    If the body of a reduction is a reduction of equal kind, both loops are returned.
+    If the body of a reduction is a reduction of the same kind, both loops are returned.
     """
     loops, body = [reduction.data], reduction.args[0]
     while body.kind == reduction.kind:
@@ -305,8 +305,8 @@ def _head(loop: LoopIndex, begin: object, end: object, step: int) -> str:
 def _span_head(loop: LoopIndex, begin: int, end: int, step: int, *, whole: bool, shared: bool) -> str:
     """Return the head of a loop.
 
-    If `whole` is True, the loop runs over the whole tiles, otherwise over the remaining positions. In a shared loop, the last
-    thread computes the remaining positions.
+    If `whole` is True, the loop runs over the whole tiles. Otherwise, the loop runs over the remaining positions. In a shared
+    loop, the last thread computes the remaining positions.
     """
     if not shared:
         return _head(loop, begin, end, step)
@@ -559,7 +559,7 @@ def _emit_elements(
 def _vector(code: _Code, value: Value, scope: _Scope, shared: dict[object, str] | None = None) -> str:
     """Emit code for the value in all lanes, and return the C text of the vector.
 
-    `shared` maps addresses to the vectors that the code has already read from there in this iteration of the tile.
+    `shared` maps each address to the vector that the code has already read from this address in this iteration of the tile.
     """
     if id(value) in scope.known:
         return scope.known[id(value)]
@@ -665,7 +665,9 @@ def _scalar(code: _Code, value: Value, scope: _Scope, shared: dict[object, str] 
 
 
 def _called(value: Value, args: Sequence[str], form: str) -> str:
-    """Return the C text of the value of a function of these arguments. `form` is `v` for vectors, and `s` for numbers."""
+    """Return the C text of a call of the function `value.kind` with these arguments. `form` is `v` for vectors, and `s` for
+    numbers.
+    """
     divisor = [_divisor_text(value.data)] if value.kind == "divided" else []
     texts = [*args, *(f"splat({text})" if form == "v" else text for text in divisor)]
     return f"{value.kind}_{form}({', '.join(texts)})"
@@ -688,7 +690,7 @@ def _number(value: float | Fraction) -> str:
 def _divisor_text(reciprocal: Fraction) -> str:
     """Return the C text of the number whose reciprocal is `reciprocal`.
 
-    Over the prime field, the text is the reciprocal itself.
+    For tests over the prime field, the text also contains the residue of the reciprocal.
     """
     return f"NUMBER({float(1 / reciprocal)!r}f, {_residue(reciprocal)})"
 

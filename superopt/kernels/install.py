@@ -44,8 +44,8 @@ class Replaced:
 def with_kernels(model: Model, groups: Sequence[Group], target: Target, within: Replaced | None = None) -> Replaced:
     """Replace each group in a copy of the model by one node, and return the copy and the source of the library.
 
-    The nodes of the groups must not overlap. `target` describes the vectors of the processor. If `within` is given, its library
-    is used, because this library contains kernels for the groups.
+    The nodes of the groups must not overlap. `target` describes the vectors of the processor. If `within` is given, the library
+    of `within` is used. This library must contain kernels for the groups.
     """
     changed = model.clone()
     values = _values(changed)
@@ -82,13 +82,13 @@ def _kernels(groups: Sequence[Group], values: Mapping[str, ir.Value]) -> dict[Gr
 
 
 def _nodes(group: Group, values: Mapping[str, ir.Value]) -> dict[ir.Node, None]:
-    """Return the nodes of the group in the model with these values."""
+    """Return the nodes of the group in the model whose values are `values`."""
     found = dict.fromkeys(values[v.name].producer() for node in group.island.nodes for v in node.outputs if v.name)
     return {node: None for node in found if node is not None}
 
 
 def _unused(group: Group, values: Mapping[str, ir.Value]) -> tuple[ir.Value, ...]:
-    """Return the values that the group's nodes read and its kernel does not."""
+    """Return the values that the group's nodes read and that the group's kernel does not read."""
     nodes = _nodes(group, values)
     passed = {*group.program.inputs, *(term.name for term in group.program.weights if _is_passed(term, values))}
     read = dict.fromkeys(v for node in nodes for v in node.inputs if v is not None and v.producer() not in nodes)

@@ -63,10 +63,11 @@ class LibraryKernel:
 
 
 def source_of(kernels: Sequence[LibraryKernel], target: Target, made_by: str) -> tuple[str, str]:
-    """Return the C source of a library, and the domain of ONNX Runtime in which it registers the kernels.
+    """Return the C source of a library, and the operator domain in which the library registers the kernels.
 
-    The domain ends with the digest of the source with the plain domain `KERNEL_DOMAIN`. `made_by` names the compiler and its
-    flags, as `compilation` returns them. There is at least one kernel.
+    The domain is `KERNEL_DOMAIN`, a dot and a digest of the source. For the digest, the source contains the domain
+    `KERNEL_DOMAIN` without a digest. `made_by` names the compiler and its flags, as `compilation` returns them. There is at
+    least one kernel.
     """
     plain = _source(kernels, target, made_by)
     domain = f"{KERNEL_DOMAIN}.{digest_of(plain)}"
@@ -111,7 +112,7 @@ class KernelEntry:
         weights: The number of weights, which follow the inputs.
         outputs: The shapes of the outputs.
         scratch_bytes: The size of the memory for intermediate results.
-        code: The C functions. The last of them computes the outputs, and the others compute parts of loops for it.
+        code: The C functions. The last function computes the outputs, and calls the other functions for parts of loops.
     """
 
     name: str
@@ -124,7 +125,7 @@ class KernelEntry:
 
 @dataclass(frozen=True)
 class LibrarySource:
-    """The C source of a library, as `source_of` wrote it, and what it says about the library.
+    """The C source of a library, as `source_of` returns it, and the facts about the library that the source states.
 
     Attributes:
         text: The C source.
@@ -170,7 +171,10 @@ class LibrarySource:
 
 
 def _entry(text: str, name: str, inputs: int, weights: int, outputs: int, scratch: int) -> KernelEntry:
-    """Return what the source says about the kernel with this name, with these numbers of tensors and of scratch elements."""
+    """Return the kernel `name`, as the source `text` describes it.
+
+    The other arguments are the numbers of inputs, of weights, of outputs and of elements of scratch memory.
+    """
     code = re.search(rf"(?ms)^static void run_{name}(_\d+)?\(.*?^}}\n(?=\n+static const int64_t sizes_{name}_0\[)", text)
     listed = re.search(rf"(?m)^static const Extents shapes_{name}\[\] = (.*);$", text)
     if code is None or listed is None:
@@ -189,7 +193,9 @@ def text_of(name: str) -> str:
 
 @functools.cache
 def compiler() -> tuple[str, ...]:
-    """Return the command of a C compiler: the command in the environment variable `CC`, gcc, clang, or the package ziglang.
+    """Return the command of a C compiler.
+
+    The result is the first available of: the environment variable `CC`, gcc, clang, the package ziglang.
 
     Raises:
         CompilerError: None of these compilers is installed.

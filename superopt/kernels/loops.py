@@ -1,7 +1,7 @@
 """Loop nests: the interpretation of index notation that turns definitions of operators into values over loop indices.
 
 A value stands for an element of a tensor. The position of the element is an expression of loop indices. Equal values of one
-nest are one object, so that code computes them once.
+nest are one object, so that the code computes each value once.
 """
 
 # ruff: noqa: ARG002 (the methods are those of every interpretation)
@@ -71,7 +71,7 @@ class Value:
             reduced value. For `lookup` and `picked`, the position along the loop, and the value at this position. For a
             function, its arguments.
         loops: The loops on whose indices the value depends.
-        table: The values of one trace, by their parts. `made` adds new values.
+        table: The values that one `Tracing` has created, by their parts. `made` adds new values.
     """
 
     __slots__ = ("args", "data", "kind", "loops", "table")
@@ -118,7 +118,9 @@ class Value:
 
 REDUCTIONS = ("sum", "max")
 LOOKUPS = ("lookup", "picked")
-"""Values at a computed index of a loop. A lookup is 0 for an index out of range. For `picked`, the index is taken modulo."""
+"""Values at a computed index of a loop. A `lookup` is 0 if the index is out of range. For `picked`, the index is reduced modulo
+the loop's extent.
+"""
 PRODUCTS = (2, 3, 4)
 """The exponents of powers that are computed as products."""
 LARGEST_INDEX = 1 << 24
@@ -208,7 +210,7 @@ def reread(value: Value, old: Buffer, new: Buffer, position: Callable[[IndexExpr
 
 
 class Tracing:
-    """The interpretation of index notation that writes values over loop indices."""
+    """The interpretation of index notation that creates values over loop indices."""
 
     def __init__(self) -> None:
         self.table: dict[object, Value] = {}

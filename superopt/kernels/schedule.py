@@ -269,7 +269,7 @@ class _Scheduling:
     def _recurrence(self, term: Term, targets: Mapping[Term, Buffer]) -> Iterator[Nest | Steps]:
         """Yield the parts that compute all states of a recurrence for every step.
 
-        If a term of the step does not depend on the states, it is computed for all steps at once, before the first step.
+        A term of the step that does not depend on the states is computed for all steps at once, before the first step.
         """
         recurrence = recurrent_operators()[term.op]
         names = (recurrence.every, *recurrence.last)
@@ -486,7 +486,7 @@ def _traced(target: Buffer, definition: Definition, extents: Sequence[int]) -> N
 def _split(target: Buffer, definition: Definition, nest: Nest) -> Nest | None:
     """Return a nest in which one loop is split, so that there are fewer quotients.
 
-    If no split reduces their number, return None.
+    If no split reduces the number of quotients, return None.
     """
     for quotient in sorted(_quotients(nest), key=lambda q: q.key):
         for place, loop in enumerate(nest.loops):

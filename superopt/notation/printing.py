@@ -106,8 +106,8 @@ class _Printer:
 def render_condition(condition: Cond) -> str:
     """Return the condition in the rule notation, such as `x.shape[-1] == y.shape[-2]`, without superfluous parentheses.
 
-    The parser also writes conditions without superfluous parentheses. A rule therefore keeps its digest when it is printed and
-    parsed again.
+    The parser removes superfluous parentheses from conditions too. Thus, a rule that is printed and parsed again has the same
+    digest.
     """
     match condition:
         case bool():

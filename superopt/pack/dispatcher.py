@@ -1,4 +1,4 @@
-"""Dispatch requests to the variants of a plan: coalesce requests of different tenants, and wait within deadlines."""
+"""Dispatch requests to the variants of a plan, so that one run answers requests of several tenants within their deadlines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from superopt.runtime.session import Array, Session
 
 Values: TypeAlias = "Mapping[str, Array]"
 Runner: TypeAlias = "Callable[[Variant, Values], Awaitable[Values]]"
-"""A function that runs a variant on inputs under their names in the packed model, and returns the outputs by their names."""
+"""A function that runs a variant and returns the outputs. Inputs and outputs have their names in the packed model."""
 
 
 @dataclass(eq=False, slots=True)
@@ -30,7 +30,7 @@ class PendingRequest:
         tenant: The name of the tenant.
         feeds: The inputs, under the tenant's own names.
         arrival: The time of the arrival, on the clock of the event loop.
-        deadline: The time by which the request should be answered, on the same clock.
+        deadline: The time by which the request should be answered, on the clock of the event loop.
         answer: The future of the outputs, under the tenant's own names.
     """
 
@@ -44,10 +44,11 @@ class PendingRequest:
 class Dispatcher:
     """Answers requests for several models in one process with the variants of a plan.
 
-    A run of a variant computes one request of each of its tenants. The choice of the variant is made as late as possible: when
-    a worker is free, the live requests are covered by the variants of the least measured time. A variant may also contain
-    tenants without a request. If more tenants could join a run, the run waits for them for at most a share of the request's
-    time limit (`PackPolicy.max_wait_share`). The run also begins early enough to end before the earliest deadline.
+    A run of a variant computes one request of each of its tenants. When a worker is free, the dispatcher chooses the variants
+    that together answer the waiting requests in the least measured time. A variant may also contain tenants without a request.
+    If a larger variant exists, a run may wait for requests of further tenants. The wait is at most the share
+    `PackPolicy.max_wait_share` of the request's time limit. The run also begins early enough to end before the earliest
+    deadline.
 
     Example:
         >>> async with Dispatcher(plan) as dispatcher:  # doctest: +SKIP
@@ -81,8 +82,8 @@ class Dispatcher:
     async def run(self, tenant: str, feeds: Values, *, within: float | None = None) -> dict[str, Array]:
         """Return the outputs of a tenant's model for the given inputs, both under the tenant's own names.
 
-        `within` is the seconds within which the request should be answered, `ServePlan.slo` by default. A request that is late
-        is still answered.
+        The request should be answered within `within` seconds, by default within `ServePlan.slo` seconds. A late request is
+        answered too.
 
         Raises:
             ValueError: There is no such tenant, the inputs do not fit its model, or the dispatcher is closed.
@@ -108,7 +109,7 @@ class Dispatcher:
             self._own.close()
 
     def _require_valid(self, tenant: str, feeds: Values) -> None:
-        """Check a request before it can join others.
+        """Check that a request is valid.
 
         Raises:
             ValueError: There is no such tenant, the inputs do not fit its model, or the dispatcher is closed.
@@ -141,7 +142,7 @@ class Dispatcher:
             self._planned = asyncio.get_running_loop().call_soon(self._dispatch)
 
     def _dispatch(self) -> None:
-        """Start runs as long as workers are free and requests need not wait, and set a timer for the requests that wait."""
+        """Start runs while workers are free and requests need not wait, and set a timer for the requests that wait."""
         if self._planned is not None:
             self._planned.cancel()
             self._planned = None
@@ -167,8 +168,9 @@ class Dispatcher:
     def _next_runs(self, now: float, *, busy: bool) -> tuple[list[tuple[Variant, list[PendingRequest]]], float | None]:
         """Return the variants to run next, each with its requests, or the time at which a waiting request must be started.
 
-        The request with the earliest deadline comes first. The variants cover this request and all that could join its run. If
-        all workers are `busy`, only runs that no further tenant could join are returned, and wait in a queue for a worker.
+        The request with the earliest deadline is considered first. The variants answer this request and all waiting requests
+        that can be computed in the same run. If all workers are `busy`, a run is returned only if no further tenant could join
+        the run. Such a run waits in a queue for a worker.
         """
         for queue in self._queues.values():
             while queue and queue[0].answer.done():
@@ -210,9 +212,9 @@ class Dispatcher:
         return self._covers[live]
 
     def _wait_until(self, request: PendingRequest, partners: Mapping[str, PendingRequest]) -> float | None:
-        """Return the time until which the request may wait for further tenants. If no tenant could join, return None.
+        """Return the time until which the request may wait for further tenants. If no further tenant could join, return None.
 
-        The time leaves enough time before each deadline for the slowest variant that the wait could lead to.
+        After the wait, the slowest variant with further tenants can still end before the earliest deadline.
         """
         own = (variant for variant in self.plan.variants if request.tenant in variant.tenants)
         joinable = [variant for variant in own if not partners.keys() >= {*variant.tenants}]
@@ -224,7 +226,7 @@ class Dispatcher:
         return min(share, earliest - PACK.deadline_factor * slowest)
 
     async def _answer(self, variant: Variant, requests: Sequence[PendingRequest]) -> None:
-        """Run the variant, and answer the requests. If a run of several requests fails, each of them runs alone."""
+        """Run the variant, and answer the requests. If a run of several tenants fails, each request runs alone."""
         assert self._runner is not None, "a dispatcher has a runner"
         try:
             outputs = await self._runner(variant, self._feeds(variant, requests))

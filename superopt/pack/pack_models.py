@@ -1,4 +1,4 @@
-"""Pack models: merge them into one model, compare the outputs of each with the original's, and optimize the merged model."""
+"""Pack models: merge models into one model, check the outputs of the merged model, and optimize the merged model."""
 
 from __future__ import annotations
 
@@ -59,17 +59,19 @@ def pack_models(
     stop: threading.Event | None = None,
     progress: Listener | None = None,
 ) -> Packed:
-    """Return one model of several models that are served together.
+    """Return a packed model: several models that are served together, merged into one model and optimized.
 
-    The models share equal weights and equal nodes (see `merge_models`). The outputs of each are compared with the outputs of
-    its original on random inputs.
+    The merged model contains equal weights and equal nodes only once (see `merge_models`). On random inputs, the outputs of the
+    merged model are compared with the outputs of the given models.
 
     Args:
         models: The models, in any form that `superopt.optimize` accepts, by the names of the tenants.
-        shared_inputs: Inputs that have the same value for all tenants that have them.
-        budget: The seconds for the search in the merged model, as in `superopt.optimize`. If 0, there is no search.
+        shared_inputs: The names of shared inputs. A shared input is one input of the packed model for all tenants with an input
+            of this name.
+        budget: The seconds for the search in the merged model, as in `superopt.optimize`. If the budget is 0, there is no
+            search.
         provider: "cpu", "cuda" or "tensorrt".
-        threads: The CPU threads of a session. By default, all cores.
+        threads: The number of CPU threads of a session. By default, a session uses all cores.
         seed: The seed of every random choice.
         stop: An event that ends the search, as in `superopt.optimize`.
         progress: Receives progress reports.
@@ -78,7 +80,7 @@ def pack_models(
         PackError: The models do not fit together.
         ModelNotFoundError, InvalidModelError: A model cannot be loaded, or cannot be run on random inputs.
         OpsetError: A model cannot be converted to the newest opset among the models.
-        CheckFailedError: The merged model computes other outputs than an original.
+        CheckFailedError: An output of the merged model differs too much from the output of a given model.
     """
     told = progress or ignore_progress
     seconds = None if budget is None else duration_seconds(budget)
@@ -105,8 +107,8 @@ def compare_tenants(
 ) -> tuple[dict[str, tuple[OutputDifference, ...]], int]:
     """Compare the outputs of the merged model with the outputs of the originals on the same random inputs.
 
-    Return the largest differences by tenant, and the number of sets of inputs. If a tenant gives different outputs for
-    the same inputs, its outputs are not compared, and its list is empty.
+    Return a mapping from tenants to the largest differences of their outputs, and the number of sets of inputs. If two runs of
+    a tenant on equal inputs give different outputs, the outputs are not compared, and the tenant has no differences.
 
     Raises:
         InvalidModelError: A model cannot be run on random inputs.

@@ -27,7 +27,7 @@ from superopt.runtime.session import Array, Device, Port, Session
 
 @dataclass(frozen=True, eq=False)
 class Variant:
-    """A packed model of some tenants, which computes one request of each.
+    """A packed model of some tenants. One run of the model computes one request of each tenant.
 
     Attributes:
         tenants: The names of the tenants.
@@ -42,16 +42,17 @@ class Variant:
 
 @dataclass(frozen=True, eq=False)
 class ServePlan:
-    """The variants with which a `Dispatcher` serves several models, and what the dispatcher must know about the models.
+    """The variants with which a `Dispatcher` serves several models, and the facts about the models that the dispatcher needs.
 
     Attributes:
-        variants: The variants. Each tenant has a variant of its own. Every other variant is faster than smaller variants that
-            compute the same requests.
+        variants: The variants. Each tenant has a variant of its own. A variant of several tenants is faster than smaller
+            variants that together compute the requests of these tenants.
         slo: The seconds within which a request should be answered, from its arrival (service level objective).
         device: The device of the sessions.
         workers: The number of variants that run at the same time.
         inputs: The inputs of each tenant, under the tenant's own names.
-        shared_inputs: The inputs that have the same value for all tenants that have them.
+        shared_inputs: The names of the inputs that are one input of the packed model for all tenants with an input of this
+            name.
         fillers: For each tenant, valid values of its inputs, for runs of a variant without a request of this tenant.
     """
 
@@ -64,7 +65,9 @@ class ServePlan:
     fillers: Mapping[str, Mapping[str, Array]]
 
     def lines(self) -> Iterator[str]:
-        """Yield a line for each variant: its tenants, its seconds, and the sum of the seconds of its tenants alone."""
+        """Yield a line for each variant: the tenants, the variant's seconds, and the total seconds of separate runs of the
+        tenants.
+        """
         alone = {variant.tenants[0]: variant.seconds for variant in self.variants if len(variant.tenants) == 1}
         for variant in self.variants:
             apart = sum(alone[name] for name in variant.tenants)
@@ -86,16 +89,18 @@ def serve_plan(
 ) -> ServePlan:
     """Make and measure variants for serving several models in one process, and return the plan for a `Dispatcher`.
 
-    There is a variant for each tenant alone and, if it is faster, one for all tenants together. If a set of tenants gains, its
-    halves are tried too, so that few variants are made.
+    The plan has a variant for each tenant alone. A variant for all tenants is part of the plan if this variant is faster. If
+    the variant for a set of tenants is faster, variants for the two halves of the set are tried too. Thus, few variants are
+    made.
 
     Args:
         models: The models, in any form that `superopt.optimize` accepts, by the names of the tenants.
         slo: The seconds within which a request should be answered, or a text such as "20ms".
-        shared_inputs: Inputs that have the same value for all tenants that have them. Requests are only computed together if
-            their values of these inputs are equal.
-        budget: The seconds for the searches in all packed models together. Half of them are for the set of all tenants. By
-            default, each search has the default budget of `superopt.optimize`. If 0, there is no search.
+        shared_inputs: The names of shared inputs. A shared input is one input of the packed model for all tenants with an input
+            of this name. Requests with different values of a shared input are not computed in one run.
+        budget: The seconds for the searches in all packed models together. Half of the budget is for the variant of all
+            tenants. By default, each search has the default budget of `superopt.optimize`. If the budget is 0, there is no
+            search.
         provider: "cpu", "cuda" or "tensorrt".
         threads: The CPU threads of a session.
         workers: The number of sessions that run at the same time. By default, the number of cores divided by `threads`.
@@ -155,7 +160,7 @@ class _Measured:
 
 @dataclass(frozen=True, eq=False)
 class _Packing:
-    """The models of a plan, and how variants of them are packed and measured."""
+    """The models of a plan, and the settings with which variants are packed and measured."""
 
     models: Mapping[str, Model]
     device: Device
@@ -204,7 +209,7 @@ def least_cover(live: frozenset[str], variants: Sequence[Variant]) -> tuple[Vari
 
 
 def order_by_kind(models: Mapping[str, Model]) -> list[str]:
-    """Return the names of the models, with models of the same operators next to each other."""
+    """Return the names of the models in an order in which models with equal sequences of operators are neighbours."""
     kinds = {name: tuple(node.op_type for node in all_nodes(model)) for name, model in models.items()}
     first = {kind: place for place, kind in reversed([*enumerate(kinds.values())])}
     return sorted(models, key=lambda name: first[kinds[name]])

@@ -1,12 +1,13 @@
 """Partial equivalence, as in the optimizer PET: mutants and their corrections.
 
 A mutant is a term that equals a program only at some output positions. A correction makes a mutant equal to the program
-everywhere. The package may import `superopt.proof` and the packages below it. Read `mutate` first, then `judge`, `region` and
-`correct`. `superopt.search.mutants` uses this package to search for a faster model.
+everywhere. The package may import `superopt.proof` and the packages in lower layers. Read `mutate` first, then `judge`,
+`region` and `correct`. `superopt.search.mutants` uses this package to search for a faster model.
 
 Mutants:
 
-    `mutate`: enumerates mutants: it changes the layout of the data, recognizes an operator and computes its weight.
+    `mutate`: enumerates mutants. The module changes the layout of the data, recognizes an operator and computes the weight of
+        the operator.
     `places`: chooses the operators that a mutant replaces in a program: one operator, or several independent operators.
     `source`: combines several programs into one program on concatenated data, and builds parts or copies of a program.
     `layout`: regroups axes by folds, exchanges and pads, as a map of indices and as a term of reshapes and transposes.
@@ -28,13 +29,15 @@ Where a mutant equals the program:
 Regions:
 
     `box`: boxes of positions, with a start, a step and a count on each axis, and functions that merge and cover boxes.
-    `region`: divides the output into boxes in which each position that is read is an affine function of the output position.
+    `region`: divides the output into boxes. In each box, the positions of all reads are affine functions of the output
+        position.
     `reading`: finds the elements that a program reads to compute a box of its output.
     `indices`: represents an index, or a condition on indices, at all positions of a box at once.
 
 Corrections:
 
-    `correct`: turns a mutant into a term that equals the program: it recomputes or scales wrong boxes, or inserts zeros.
+    `correct`: turns a mutant into a term that equals the program. The module recomputes or scales wrong boxes, or inserts
+        zeros.
     `restrict`: computes a box of a program's output from the needed parts of the inputs.
     `assemble`: joins boxes into a tensor by concatenation and interleaving.
     `spaced`: inserts zeros between images or blocks, so that a window does not read neighbouring images or blocks.
@@ -42,13 +45,12 @@ Corrections:
 
 From mutants to rules:
 
-    `discover`: derives rules from mutants: it generalises and corrects mutants, and tests the results at further sizes.
+    `discover`: derives rules from mutants. The module generalises and corrects mutants, and tests the results at further sizes.
     `families`: the programs whose mutants are generalised.
     `sizes`: chooses random sizes and attributes for a program with symbolic sizes.
     `generalise`: builds one term over symbolic sizes from mutants at several sizes.
     `fitting`: finds an expression over sizes that fits observed numbers.
-    `conditions`: finds a condition that is true at the tested sizes where a rule is correct, and false at the other tested
-        sizes.
+    `conditions`: finds a condition that is true at exactly those tested sizes at which a rule is correct.
     `trial`: tests whether a generalised mutant equals the program at chosen sizes.
     `phrase`: writes a generalised mutant as a rule in the rule notation.
 """

@@ -1,8 +1,8 @@
 """Express a program at chosen output positions as a sum of products of the elements that the program reads.
 
-Operator definitions are interpreted with arrays of integers as indices. The last axis of such an array enumerates the chosen
-output positions, and every summation adds an axis in front. A value is a sum of products. Each product is a number times
-elements of variables.
+Operator definitions are interpreted with arrays of integers as indices. The last axis of an index array enumerates the chosen
+output positions. Every summation adds an axis in front. A value is a sum of products. Each product is a number times elements
+of variables.
 """
 
 # ruff: noqa: ARG002 (the methods are those of every interpretation)
@@ -32,11 +32,12 @@ class ElementProduct:
     """A product of a number and elements of variables, for each chosen output position and each combination of summation
     indices.
 
-    The arrays of all attributes broadcast to one shape. The last axis of this shape enumerates the chosen output positions.
+    All arrays broadcast to one shape. The last axis of this shape enumerates the chosen output positions.
 
     Attributes:
         coefficient: The number.
-        seen: A flag for each combination of summation indices and position: whether the product is part of the sum.
+        seen: An array of flags with an entry for each position and each combination of summation indices. A flag says whether
+            the product is part of the sum.
         factors: Pairs of a variable and the position at which the variable is read. A position has one array per axis of the
             variable.
     """
@@ -53,7 +54,7 @@ class ElementProduct:
 class SummedProducts:
     """A value at chosen output positions: the sum of all `products`.
 
-    The last axis of a product's arrays enumerates the output positions, and each of the other axes enumerates the values of a
+    The last axis of a product's arrays enumerates the output positions, and each further axis enumerates the values of a
     summation index. The value is the sum over all axes except the last.
     """
 
@@ -145,8 +146,8 @@ class _Products:
 
 
 def _counted(value: SummedProducts, extent: int, axis: int) -> SummedProducts:
-    """Return the sum of `value` over one array axis (a summation index). The products in `value` must be numbers without
-    variables.
+    """Return the sum of `value` over one array axis, which belongs to a summation index. The products in `value` must be
+    numbers without variables.
     """
     numbers = np.asarray(value.value(), dtype=np.float64)
     along = numbers.ndim > axis and numbers.shape[-axis - 1] == extent
@@ -155,8 +156,8 @@ def _counted(value: SummedProducts, extent: int, axis: int) -> SummedProducts:
 
 
 def _along(product: ElementProduct, extent: int, axis: int) -> ElementProduct:
-    """Broadcast the array `seen` along the array axis of a summation, and return the product with this array. The array has the
-    axis even if nothing in the product depends on the summation index.
+    """Broadcast the array `seen` along the array axis of a summation, and return the product with the new array. The axis is
+    added even if nothing in the product depends on the summation index.
     """
     shape = np.broadcast_shapes(np.shape(product.seen), (extent,) + (1,) * axis)
     return replace(product, seen=np.broadcast_to(product.seen, shape))
@@ -164,15 +165,15 @@ def _along(product: ElementProduct, extent: int, axis: int) -> ElementProduct:
 
 @dataclass(frozen=True)
 class Reads:
-    """Products that a program sums at chosen output positions. The factors of each product are elements of the same variables.
-    All arrays have the shape (products, positions).
+    """Products that a program sums at chosen output positions. All of the products multiply elements of the same variables. All
+    arrays have the shape (products, positions).
 
     Attributes:
         variables: The variables that are multiplied.
         at: For each variable, the positions at which the variable is read: one array per axis of the variable.
         coefficient: The numeric factor of each product.
-        seen: A flag for each array entry: whether the entry is a product. Where the flag is False, the other arrays have no
-            meaning.
+        seen: A flag for each array entry: whether the entry is a product. Entries of the other arrays have no meaning where the
+            flag is False.
     """
 
     variables: tuple[Term, ...]
@@ -182,7 +183,7 @@ class Reads:
 
 
 def product_reads(program: Term, positions: tuple[Array, ...]) -> tuple[Reads, ...]:
-    """Return the products that the program sums at the given output positions, grouped by the variables that are multiplied.
+    """Return the products that the program sums at the given output positions. Products of the same variables form one group.
 
     `positions` has one array of indices per output axis.
 

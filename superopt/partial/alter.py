@@ -1,4 +1,4 @@
-"""Mutants of one term: versions with changed attributes, and results of rules that are applied without their conditions.
+"""Mutants of one term: versions with changed attributes, and results of rules that are applied even if conditions fail.
 
 A mutant is a term that equals the original term at some output positions.
 """

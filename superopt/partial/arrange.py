@@ -1,9 +1,9 @@
 """Construct a weight as a term that rearranges the elements of given weights, with zeros in between.
 
 The wanted weight is described by an array of integers. Each integer is the row-major position of an element in the given
-weights. The wanted weight is a view of a given weight if each axis has a fixed stride, and each position in the array is the
-sum of index times stride over all axes. A view is computed by slices, reshapes and a transpose. Bands of zeros become padding.
-A weight that is not a view becomes a concatenation of views.
+weights. The wanted weight is a view of a given weight if each axis has a fixed stride. In a view, each position in the array is
+the sum of index times stride over all axes. A view is computed by slices, reshapes and a transpose. Bands of zeros become
+padding. A weight that is not a view becomes a concatenation of views.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ class Elements:
 
     Attributes:
         weights: The given weights.
-        of: For each position of the new weight, the position of an element in the flattened and concatenated given weights.
-            `NOTHING` means zero, and `NUMBER` means that the new element is the number in `factor`.
+        of: For each position of the new weight, the position of an element in the given weights, which are flattened and
+            concatenated. The entry `NOTHING` means zero. The entry `NUMBER` means that the new element is the number in
+            `factor`.
         factor: The number by which the element at each position is multiplied.
     """
 
@@ -47,7 +48,8 @@ class Elements:
 def arrange_weight(wanted: Elements) -> Term | None:
     """Build a term with the elements `wanted` from the given weights. Return None if no such term is found.
 
-    Each nonzero element is an element of a weight times a factor. The factor must be the same for all nonzero elements.
+    Each nonzero element is the product of an element of a weight and a factor. All nonzero elements must have one common
+    factor.
     """
     live = wanted.of != NOTHING
     if not live.any():
@@ -111,7 +113,7 @@ class _Arrangement:
         return self._spread(wanted) or self._joined(wanted, owners)
 
     def _spread(self, wanted: Array) -> Term | None:
-        """If equal gaps of zeros separate the elements `wanted` along an axis, return a term with these elements. Otherwise,
+        """Return a term with the elements `wanted` if equal gaps of zeros separate these elements along an axis. Otherwise,
         return None.
         """
         for axis in range(wanted.ndim):

@@ -83,8 +83,8 @@ def assemble_boxes(sizes: Sequence[int], labelled: Sequence[tuple[Box, Label]], 
 
     Each position has the label of the last box in `labelled` that contains the position. Positions outside all boxes have the
     label `other`. Straight cuts divide the tensor into few boxes with a single label each, and `make` is called for each of
-    these boxes. If a box in `labelled` takes every `step`-th position of an axis whose extent is a multiple of `step`, each
-    residue class of positions is assembled separately.
+    these boxes. A box in `labelled` may take every `step`-th position of an axis. If the extent of this axis is a multiple of
+    `step`, each residue class of positions is assembled separately.
     """
     for axis, n in enumerate(sizes):
         step = math.lcm(*(box.runs[axis].step for box, _ in labelled if box.runs[axis].count > 1), 1)
@@ -96,8 +96,8 @@ def assemble_boxes(sizes: Sequence[int], labelled: Sequence[tuple[Box, Label]], 
 def _interleaved(
     sizes: Sequence[int], labelled: Sequence[tuple[Box, Label]], other: Label, make: Make[Label], axis: int, step: int
 ) -> Term:
-    """Return the same tensor as `assemble_boxes`. Each residue class of positions modulo `step` along `axis` is assembled
-    separately.
+    """Return the tensor that `assemble_boxes` describes. Each residue class of positions modulo `step` along `axis` is
+    assembled separately.
 
     All arguments except `axis` and `step` are those of `assemble_boxes`.
     """
@@ -165,8 +165,8 @@ def _alike(cells: Cells[Label], cut: tuple[int, Window, Window]) -> bool:
 
 
 def piecewise_constant(sizes: Sequence[int], labelled: Sequence[tuple[Box, Fraction]], other: Fraction) -> Term:
-    """Return a constant tensor. The elements in a labelled box are the number that labels the box, and the elements outside all
-    boxes are the number `other`.
+    """Return a constant tensor. Each element in a labelled box equals the label of the box. Each element outside all boxes
+    equals `other`.
 
     The term has no variables, so constant folding can evaluate it.
     """
@@ -190,8 +190,9 @@ def box_covers(sizes: Sequence[int], boxes: Sequence[Box]) -> list[tuple[Box, ..
     """Return several covers of the boxes. A cover is a tuple of boxes that together contain all the given boxes.
 
     The first cover consists of the given boxes. The second cover consists of a single box, the smallest box that contains all
-    given boxes. In each further cover, the given boxes are extended to the full extent of some axes, and a box that is inside a
-    different box is dropped. A cover is left out if its boxes have in total at least as many positions as the whole tensor.
+    given boxes. In each further cover, the given boxes are extended to the full extent of some axes. Boxes inside other boxes
+    are then dropped. A cover is left out if the total number of positions in its boxes is at least the number of positions of
+    the tensor.
     """
     whole = [Run(0, n) for n in sizes]
     found = {tuple(sorted(boxes)): None, (functools.reduce(Box.hull, boxes),): None}

@@ -29,7 +29,7 @@ def skip_zero_blocks(outputs: Sequence[Term]) -> Iterator[tuple[Term, Term, tupl
 
     A mutant is a term that equals the original term at some positions. In each block of rows, the mutant computes only the
     columns that may be nonzero, and pads the block with zeros. If the term is the left factor of a matrix product, a mutant of
-    the product is yielded too. This second mutant omits the rows of the right factor that would be multiplied by the zeros.
+    the product is yielded too. The mutant of the product omits the rows of the right factor that the zeros would multiply.
     """
     live = [t for t in subterms(*outputs) if not t.is_variable and not t.constant and t.rank >= 2]
     for masked in live:
@@ -52,7 +52,7 @@ def _blocks(masked: Term, count: int) -> list[tuple[Span, Span]] | None:
     """Divide the rows of the matrix (or batch of matrices) `masked` into `count` blocks. Return a pair for each block: the
     range of rows, and the range of columns that may be nonzero.
 
-    Return None if all columns of all blocks may be nonzero, or if `_columns` returns None for a block.
+    Return None if all columns of all blocks may be nonzero. Return None if `_columns` returns None for a block.
     """
     rows, columns = masked.sizes[-2:]
     edges = sorted({round(k * rows / count) for k in range(count + 1)})

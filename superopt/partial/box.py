@@ -134,8 +134,8 @@ def full_box(shape: Sequence[int]) -> Box:
 
 
 def merge_boxes(boxes: Iterable[Box]) -> tuple[Box, ...]:
-    """Merge disjoint boxes, and return disjoint boxes that cover the same positions, in sorted order. Boxes that differ along
-    only one axis are merged if this reduces the number of boxes.
+    """Merge disjoint boxes. Return sorted disjoint boxes that cover the positions of the given boxes. Boxes that differ along
+    only one axis are merged if the merge reduces the number of boxes.
     """
     found = sorted(set(boxes))
     while True:

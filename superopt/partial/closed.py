@@ -1,8 +1,9 @@
-"""Evaluate reciprocals of terms without variables. The result is one number for each box of positions.
+"""Evaluate reciprocals of terms without variables, with one number for each box of positions.
 
-A mutant is a term that equals a program at some positions. A mutant can be corrected by a factor: the program applied to ones,
-divided by the mutant applied to ones. At numeric sizes, this factor is a constant tensor whose elements change only near the
-borders. The factor is written as a constant tensor, so the corrected mutant is still a polynomial in its variables.
+A mutant is a term that equals a program at some positions. A mutant can be corrected by a factor. The factor is the program's
+value for inputs of ones, divided by the mutant's value for inputs of ones. At numeric sizes, this factor is a constant tensor
+whose elements change only near the borders. The factor is written as a constant tensor, so the corrected mutant is still a
+polynomial in its variables.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ def fold_reciprocals(term: Term) -> Term:
     The constant tensor is built from one number for each box of positions.
 
     Raises:
-        Undecidable: A reciprocal divides by zero or is not constant in a region. A region is a box in which every position that
-            the term reads is an affine function of the output position.
+        Undecidable: A reciprocal divides by zero or is not constant in a region. In a region (a box of output positions), the
+            positions of all reads are affine functions of the output position.
     """
     found = {t: _constant(t) for t in subterms(term) if t.op == RECIPROCAL and not any(s.is_variable for s in subterms(t))}
     return replace_subterms(term, found) if found else term

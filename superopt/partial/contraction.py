@@ -97,7 +97,7 @@ def products(sample: Sample, x_shape: Sequence[int], y_shape: Sequence[int]) -> 
     the data as the right factor.
 
     `sample` holds the elements that the program reads at some output positions. Nothing is yielded if no axis is summed over.
-    The weight has batch axes only if one weight for the whole batch contradicts the sample.
+    The weight has batch axes only if a common weight for the whole batch contradicts the sample.
     """
     carried = _carried(sample, x_shape, y_shape)
     inner = tuple(a for a, n in enumerate(x_shape) if n > 1 and a not in carried)
@@ -118,8 +118,8 @@ def products(sample: Sample, x_shape: Sequence[int], y_shape: Sequence[int]) -> 
 
 
 def _carried(sample: Sample, x_shape: Sequence[int], y_shape: Sequence[int]) -> dict[int, int]:
-    """Return a mapping from data axes to output axes. In all reads of the sample, the position along the data axis equals the
-    position along the output axis.
+    """Return a mapping from data axes to output axes. For each pair of axes, all reads of the sample have equal positions along
+    the data axis and the output axis.
     """
     found: dict[int, int] = {}
     for a, n in enumerate(x_shape):

@@ -4,7 +4,7 @@ A mutant is a term that equals the program only in some boxes of output position
 kind inserts zeros between elements that the mutant places side by side. The second kind multiplies the mutant by a constant in
 each box. The third kind recomputes boxes with the needed part of the program. The fourth kind combines the second and the third
 kind. Before a correction is returned, `judge` checks that the corrected term equals the program everywhere. Corrections are
-returned in the order of their costs, which the caller's cost function gives.
+returned in the order of their costs. The caller gives the cost function.
 """
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ def _scaled(program: Term, mutant: Term, unequal: Sequence[Box], seed: int) -> t
     """Return the term `mutant` multiplied by a piecewise constant tensor, and the boxes in which the product still differs from
     the program.
 
-    The mutant differs from the program in the boxes `unequal`. These boxes are divided into parts. If the program equals the
-    mutant times a constant in one of the parts, the factor is this constant in this part. Elsewhere, the factor is 1.
+    The mutant differs from the program in the boxes `unequal`. These boxes are divided into parts. In some parts, the program
+    equals the mutant times a constant. In each of these parts, the factor is the constant. Elsewhere, the factor is 1.
     """
     factors: dict[Fraction, list[Box]] = {}
     left: list[Box] = []
@@ -137,9 +137,9 @@ def _scaled(program: Term, mutant: Term, unequal: Sequence[Box], seed: int) -> t
 def _recomputed(program: Term, mutant: Term, unequal: Sequence[Box], kind: str) -> Iterator[_Draft]:
     """Yield versions of the term `mutant` in which the wrong boxes `unequal` are recomputed by the program's operators.
 
-    The program's operators may recompute larger boxes than `unequal`, and the versions differ in these boxes. In some versions,
-    the remaining positions are sliced from the mutant. In other versions, the mutant's operators compute only the remaining
-    positions. `kind` is the kind of correction.
+    The versions differ in the recomputed boxes, which may be larger than the boxes `unequal`. In some versions, the remaining
+    positions are sliced from the mutant. In other versions, the mutant's operators compute only the remaining positions. `kind`
+    is the kind of correction.
     """
     for cover in box_covers(program.sizes, unequal):
         labelled = [(box, "anew") for box in cover]

@@ -29,10 +29,10 @@ class Extremes:
         numerators: The base-2 logarithm of a bound on D * S. D is the common denominator of the coefficients, and S is the sum
             of the coefficients' magnitudes.
         denominator: The base-2 logarithm of D.
-        counts: The extents of the sums in a count. A count is a sum of ones over the summation indices at which conditions
-            hold. For example, an average pooling divides by the number of window positions that are inside the image. Each
-            condition depends on the index of only one sum, so a count over several sums is the product of one number per sum.
-            The attribute has no meaning if the polynomial is not a count.
+        counts: The extents of the sums in a count. A count is the number of summation indices at which conditions hold, written
+            as a sum of ones. For example, an average pooling divides by the number of window positions that are inside the
+            image. Each condition depends on the index of only one sum. A count over several sums is therefore a product with
+            one factor per sum. The attribute has no meaning if the polynomial is not a count.
     """
 
     degree: int = 0

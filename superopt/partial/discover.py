@@ -1,10 +1,10 @@
 """Discovery of rules from mutants, which are terms that equal a program at some output positions.
 
 Mutants of one program at several sizes are generalised to a term over symbolic sizes. If this term is wrong at some positions,
-it is multiplied by a correction factor. The term is then compared with the program at other sizes, by `superopt.partial.judge`.
-If the term is wrong at some of these sizes, superopt searches for a condition on sizes. The term is accepted if it equals the
-program at exactly those tested sizes at which the condition holds. An accepted term becomes a stored rule only if it is proved
-for all sizes.
+the term is multiplied by a correction factor. The term is then compared with the program at other sizes, by
+`superopt.partial.judge`. If the term is wrong at some of these sizes, superopt searches for a condition on sizes. The term is
+accepted if two sets of tested sizes agree: the sizes at which the term equals the program, and the sizes at which the condition
+holds. An accepted term becomes a stored rule only if the rule is proved for all sizes.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ class GeneralisedMutant:
 
 
 def discover_mutants(family: ProgramFamily, seed: int, *, drawn: int = MUTANT.discovery_size_count) -> list[GeneralisedMutant]:
-    """Return terms over symbolic sizes that equal the family's program, some of them only under conditions on the sizes. Terms
-    that were generalised from mutants with fewer operators come first.
+    """Return terms over symbolic sizes that equal the family's program. Some terms have conditions on the sizes. Terms that
+    were generalised from small mutants come first.
 
     Mutants (terms that equal the program at some output positions) are enumerated at `drawn` random choices of sizes, and then
-    generalised. For each kind of term (see `mutant_kind`), the first correct term is returned. If this term needs a condition
-    on the sizes, the next term that needs no condition is returned too. Terms of the same kind as the program are dropped. The
-    same seed gives the same result.
+    generalised. For each kind of term (see `mutant_kind`), the first correct term is returned. If the first correct term needs
+    a condition on the sizes, the next term without a condition is returned too. Terms of the same kind as the program are
+    dropped. The same seed gives the same result.
     """
     bench = _Bench(family, np.random.default_rng(seed))
     met: dict[Form, dict[FamilyDraw, Term]] = {}
@@ -115,7 +115,7 @@ def mutant_kind(term: Term, counted: frozenset[str]) -> Kind:
 
 def _plain(term: Term) -> Callable[[Parameter], Iterator[bool]]:
     """Return a function that yields flags for an attribute of the term. The value of an attribute is one number or a tuple of
-    numbers, and each flag says whether a number equals its default.
+    numbers. Each flag says whether one of these numbers equals its default.
 
     For a tuple, there is no flag for numbers whose default is 0, such as pads.
     """
@@ -149,8 +149,8 @@ class _Bench:
         return list(itertools.islice(self._typical, count))
 
     def first(self, terms: Sequence[Term], draw: FamilyDraw, *, conditional: bool) -> GeneralisedMutant | None:
-        """Find the term in `terms` that equals the program under the fewest conditions on sizes. Return None if no term equals
-        the program.
+        """Find the term in `terms` that equals the program under the fewest conditions on sizes. If no term equals the program,
+        return None.
 
         `draw` assigns a number to each symbolic size. If a term differs from the program at some positions at these sizes, the
         term is first multiplied by a correction factor. If `conditional` is False, only terms that need no condition are

@@ -60,7 +60,7 @@ def _is_prime(odd: int) -> bool:
 
 class FieldResidues:
     """Residues in several prime fields, stored as an unevaluated sum of products. The value is the product of the arrays in
-    `factors`, summed over the leading axes. `summed` is the number of these axes.
+    `factors`, summed over the first `summed` axes.
 
     The last axis has one entry per field. The residues are computed when they are first read.
     """
@@ -103,7 +103,7 @@ class FieldResidues:
 
 
 def contract_residues(factors: Sequence[Array], summed: int, moduli: Array) -> Array:
-    """Return the product of one or two arrays of residues, summed over the first `summed` axes of the broadcast shape. The last
+    """Multiply one or two arrays of residues, and return the sum over the first `summed` axes of the broadcast shape. The last
     axis has one entry for each modulus in `moduli`.
     """
     rank = max(f.ndim for f in factors)

@@ -1,9 +1,8 @@
 """Find expressions for a number that varies with sizes: sums, products and quotients of other numbers.
 
-A draw assigns an integer to each symbolic size (`superopt.partial.sizes`). The number to be expressed is known at several
-draws. A column holds the values of one number: one value for each draw. An expression fits a column if its value at each draw
-equals the value of the column at this draw. Expressions with fewer operations come first. The caller must confirm an expression
-at other draws.
+A draw assigns an integer to each symbolic size (`superopt.partial.sizes`). The value of a number is known at several draws. A
+column holds these values, with one value for each draw. An expression fits a column if its value at each draw equals the value
+of the column at this draw. Expressions with fewer operations come first. The caller must confirm an expression at other draws.
 """
 
 from __future__ import annotations
@@ -106,8 +105,8 @@ class Expressions:
     def _grow(self) -> None:
         """Add the expressions with one more operation than the longest expressions so far.
 
-        Each new expression applies one operation to two operands: one of the longest expressions, and an expression without
-        operations.
+        Each new expression applies one operation to two operands. The first operand is one of the longest expressions, and the
+        second operand is an expression without operations.
         """
         last, columns = self._levels[-1], self._columns
         found: list[Array] = []

@@ -1,8 +1,8 @@
-"""Recognize convolutions in the elements that a program reads: a convolution reads a window that slides with the output
+"""Recognize convolutions in the elements that a program reads. A convolution reads a window that slides with the output
 position.
 
 A sample lists, at chosen output positions, the elements of the data that are read and the factor of each element. A form is an
-operator that reads the same elements of the data, possibly in a different layout. `superopt.partial.arrange` then computes the
+operator that reads these elements of the data, possibly in a different layout. `superopt.partial.arrange` then computes the
 weight of the operator.
 """
 
@@ -34,8 +34,8 @@ class Sample:
     Attributes:
         y: The output positions, as one array per axis.
         x: The position of each product's data element, as one array of shape (products, positions) per axis.
-        of: The position of each product's weight element in the flattened weights, in the form of `arrange.Elements`.
-        factor: The number in each product, in the form of `arrange.Elements`.
+        of: The position of each product's weight element in the flattened weights, encoded as in `arrange.Elements`.
+        factor: The number in each product, encoded as in `arrange.Elements`.
         seen: A flag for each array entry: whether the entry is a product.
     """
 
@@ -63,7 +63,7 @@ class Sample:
 
 
 class Form(Protocol):
-    """An operator with two operands: the data, and a weight whose elements are still to be determined."""
+    """An operator with two operands: the data, and a weight. The elements of the weight are not determined yet."""
 
     @property
     def weight_shape(self) -> tuple[int, ...]: ...
@@ -163,8 +163,8 @@ def convolutions(sample: Sample, x_shape: Sequence[int], y_shape: Sequence[int])
 
 
 def _groups(sample: Sample, channels: int, features: int) -> Iterator[int]:
-    """Yield the numbers of groups to try for a convolution. The last number is 1. A number above 1 may come first: the largest
-    number for which each output channel reads only data channels of its own group.
+    """Yield the numbers of groups to try for a convolution. The last number is 1. A number above 1 may come first. This number
+    is the largest number of groups for which each output channel reads only data channels of its own group.
     """
     common = math.gcd(channels, features)
     for group in (g for g in range(common, 1, -1) if common % g == 0):
@@ -203,8 +203,8 @@ def _sliding(sample: Sample, axis: int, extent: int, wanted: int) -> WindowAxis 
 
 
 def is_consistent(form: Form, sample: Sample) -> bool:
-    """Return whether the form, with a suitable weight, sums exactly the products in `sample`. These are the products that a
-    program sums at some output positions.
+    """Return whether the form, with a suitable weight, sums exactly the products in `sample`. The sample holds the products
+    that a program sums at some output positions.
 
     The result is False if two products need different values of the same weight element, if a product needs an element outside
     the weight, or if the weight would be too large.

@@ -1,10 +1,10 @@
 """Generalise the mutants of a program at several sizes to one term over symbolic sizes.
 
 A mutant is a term that equals a program at some output positions. A draw is a family's program at random numeric sizes
-(`superopt.partial.sizes`). Mutants of two draws have the same form if they were made by the same steps from the same operators
-and differ only in numbers. If a number differs between mutants of the same form, the number is replaced by an expression. The
-expression is over the extents and attributes of the program, or over the extents of the operator's operands. The result is a
-guess, which is tested at other sizes (`superopt.partial.discover`).
+(`superopt.partial.sizes`). Mutants of two draws have the same form if the mutants differ only in numbers, and if the same steps
+were applied to the same operators. If a number differs between mutants of the same form, the number is replaced by an
+expression. The expression is over the extents and attributes of the program, or over the extents of the operator's operands.
+The result is a guess, which is tested at other sizes (`superopt.partial.discover`).
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def forms(draw: FamilyDraw, mutant: Mutant) -> Iterator[Form]:
     """Yield the mutant's keys. Mutants at different sizes are grouped if they have a common key.
 
     A mutant is a term that equals a program at some positions. A key consists of the mutant's operators and the steps that made
-    the mutant. For each number in a step, a key contains the number itself, or the name of an extent or attribute of the
-    program with this value. Each combination of replacements gives one key.
+    the mutant. For each number in a step, a key contains the number itself, or the name of an extent or attribute that has this
+    value in the program. Each combination of replacements gives one key.
     """
     if isinstance(mutant.term, tuple):
         return
@@ -162,7 +162,7 @@ def _operands(term: Term) -> tuple[Term, ...]:
 
 
 def split_merged_mutant_axes(term: Term) -> Term:
-    """Return an equal term in which each transpose of merged axes is replaced by a transpose of the separate axes."""
+    """Replace each transpose of merged axes by a transpose of the separate axes, and return the equal term."""
     done: dict[Term, Term] = {}
     for each in subterms(term):
         args = tuple(done[a] for a in each.args)

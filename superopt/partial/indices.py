@@ -4,7 +4,7 @@ A position of a box is given by a vector q with one entry per axis. On an axis w
 integer from 0 to `count - 1`, and the index of the position is `start + step * q[axis]`. An index is an affine function of q: a
 linear part, and an offset. The offset may depend on the summation indices, so the offset is an array with one axis per
 summation index. A condition has one of three outcomes for each choice of summation indices: true at every q, false at every q,
-or undecided. If a condition is undecided, the box must be cut.
+or undecided. A box with an undecided condition must be cut.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Vector: TypeAlias = "tuple[int, ...]"
 
 
 class Cut(Exception):  # noqa: N818 (no error: the analysis starts again with the pieces)
-    """Raised if a condition or an integer quotient does not have the same outcome in the whole box.
+    """Raised if the outcome of a condition or an integer quotient is not uniform in the whole box.
 
     `pieces` is a partition of the box. The analysis is repeated for each piece.
     """
@@ -158,7 +158,7 @@ class Affine:
         return bool(((self.offsets + start + low) // divisor != (self.offsets + start + high) // divisor).any())
 
     def _jumps(self, rest: Vector, axis: int, divisor: int) -> tuple[Run, ...]:
-        """Cut the run of the axis wherever `(rest . q + offset) // divisor` changes for some offset.
+        """Cut the run of positions along the axis wherever `(rest . q + offset) // divisor` changes for some offset.
 
         Here, q is the position in the box. Along the remaining axes, two choices of q are examined: the choice with the
         smallest `rest . q`, and the choice with the largest `rest . q`.
@@ -202,10 +202,10 @@ class SummationGuard:
     Attributes:
         sure: For each choice, whether the condition holds at every position of the box.
         possible: For each choice, whether the condition may hold at some position of the box.
-        causes: Those comparisons of the condition whose outcome is undecided for some choices. Each comparison is a tuple
-            (index, equality, undecided). A comparison is undecided if it may be true at some positions of the box and false at
-            other positions. If `equality` is True, the index is compared with 0 by `==`, else by `>=`. The boolean array
-            `undecided` says for each choice whether the comparison is undecided.
+        causes: The comparisons of the condition that are undecided for some choices. Each comparison is a tuple (index,
+            equality, undecided). A comparison is undecided if it may be true at some positions of the box and false at other
+            positions. If `equality` is True, the index is compared with 0 by `==`. Otherwise, the index is compared with 0 by
+            `>=`. The boolean array `undecided` says for each choice whether the comparison is undecided.
     """
 
     __slots__ = ("causes", "possible", "sure")
@@ -249,8 +249,8 @@ class SummationGuard:
         return SummationGuard(~self.possible, ~self.sure, self.causes)
 
     def somewhere(self) -> SummationGuard:
-        """Return a new condition, without the summation index on array axis 0. The new condition holds if this condition holds
-        for at least one value of the summation index.
+        """Return a condition without the summation index on array axis 0. The returned condition holds if `self` holds for at
+        least one value of the summation index.
         """
         return SummationGuard(np.asarray(self.sure.any(axis=0)), np.asarray(self.possible.any(axis=0)), self.causes)
 
@@ -266,8 +266,8 @@ class SummationGuard:
         return self.sure
 
     def _undecided(self, undecided: Array) -> Iterator[tuple[Affine, bool, Array]]:
-        """Yield (index, equality, offsets) for each comparison that makes the condition undecided. The comparison is undecided
-        for these offsets of the index.
+        """Yield (index, equality, offsets) for each comparison that makes the condition undecided. The value `offsets` contains
+        the offsets of the index for which the comparison is undecided.
 
         `undecided` flags the choices of summation indices for which the whole condition is undecided.
         """

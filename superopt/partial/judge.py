@@ -1,9 +1,9 @@
 """Decide at which output positions a mutant equals its program.
 
 A mutant is a term that equals a program at some positions. The output is divided into boxes. For each box, the values of both
-terms over prime fields are compared at a few positions. The comparison decides the whole box. The decision can be wrong only if
-a nonzero polynomial vanishes at random inputs. `log2_error` bounds the probability of this event. The page docs/partial.md
-explains why a few positions are enough.
+terms over prime fields are compared at a few positions. The result of the comparison applies to the whole box. The result can
+be wrong only if a nonzero polynomial vanishes at random inputs. `log2_error` bounds the probability of this event. The page
+docs/partial.md explains why a few positions are enough.
 """
 
 from __future__ import annotations
@@ -83,12 +83,12 @@ def judge(program: Term, mutant: Term, *, tests: int | None = None, seed: int = 
 
 
 def _tests(program: Term, mutant: Term, tests: int | None) -> tuple[int, int]:
-    """Return two numbers: the number of random inputs on which the terms are compared, and a bound on the number of useless
+    """Return two numbers: the number of random inputs for the comparison of the terms, and a bound on the number of useless
     fields.
 
     Each random input is in a different prime field. A field is useless if the terms `program` and `mutant` differ, but the
     field's prime divides all coefficients of their difference. In such a field, the terms have equal values on every input. If
-    `tests` is given, it is the number of random inputs.
+    `tests` is not None, the number of random inputs is `tests`.
     """
     if not all(isinstance(n, int) for term in subterms(program, mutant) for n in term.shape):
         raise Undecidable("an extent of the program or the mutant is not an integer")
@@ -115,7 +115,7 @@ def _points(program: Term, tests: int, seed: int) -> Points:
 
 @dataclass(frozen=True)
 class _Part:
-    """A box in which the terms `program` and `mutant` read uniformly: each position that is read is an affine function of the
+    """A box in which the terms `program` and `mutant` read uniformly: the positions of all reads are affine functions of the
     output position.
 
     See `superopt.partial.region.regions`.
@@ -124,7 +124,8 @@ class _Part:
         box: The box.
         mixed: The mixed axes of the box. An axis is mixed if two reads of one variable move by different distances when the
             output position moves one step along the axis.
-        free: A flag for each position along the mixed axes: whether the position is free. `_mixed` defines free positions.
+        free: An array of flags, one for each position along the mixed axes. A flag says whether the position is free. `_mixed`
+            defines free positions.
     """
 
     box: Box
@@ -207,8 +208,8 @@ def _one_by_one(part: _Part, found: Sequence[bool]) -> _Part:
     """Return the part with its flags `free` updated from `found`.
 
     `found` has a flag for each probe of the part. A probe is a position, and the flag says whether program and mutant are equal
-    at this position. If all flags are True, every position counts as free: it is not compared individually. If no flag is True,
-    the part is returned unchanged. Otherwise, no position counts as free, so all positions are compared.
+    at this position. If all flags are True, every position counts as free, so no position is compared individually. If no flag
+    is True, the part is returned unchanged. In all other cases, no position counts as free, so all positions are compared.
     """
     if found and all(found):
         return replace(part, free=np.ones_like(part.free))
@@ -218,8 +219,8 @@ def _one_by_one(part: _Part, found: Sequence[bool]) -> _Part:
 
 
 def _parts(program: Term, mutant: Term, box: Box) -> Iterator[_Part]:
-    """Divide the box into parts in which both terms read uniformly: each position that is read is an affine function of the
-    output position. Yield the parts.
+    """Divide the box into parts in which both terms read uniformly, and yield the parts. In each part, the positions of all
+    reads are affine functions of the output position.
     """
     for outer, of_program in cached_split(program, box):
         for inner, of_mutant in split_uniformly(mutant, outer):
@@ -236,8 +237,8 @@ def _reads(demand: Mapping[Term, Demand]) -> dict[Term, Family]:
 def _within(demand: Mapping[Term, Demand], outer: Box, inner: Box) -> dict[Term, Family]:
     """Convert reads relative to the box `outer` to reads relative to `inner`, a box in `outer`.
 
-    A read is an affine function that gives the position of the element that is read. Its argument is an output position in the
-    box, relative to the box's first position and in units of the box's steps.
+    A read is an affine function from output positions to positions of elements. The output position is relative to the first
+    position of the box, in units of the box's steps.
     """
     found: dict[Term, Family] = {}
     runs = list(zip(outer.runs, inner.runs, strict=True))
@@ -256,11 +257,11 @@ def _within(demand: Mapping[Term, Demand], outer: Box, inner: Box) -> dict[Term,
 
 
 def _mixed(box: Box, programs: Sequence[Mapping[Term, Family]]) -> tuple[tuple[int, ...], Array]:
-    """Return the mixed axes of the box, and a flag for each position along these axes: whether the position is free.
+    """Return the mixed axes of the box, and an array of flags. A flag says whether a position along the mixed axes is free.
 
     A read is the access to an element of a variable. The position that is read is an affine function of the output position. An
     axis of the box is mixed if the functions of two reads of one variable have different coefficients for the axis. An output
-    position is free if, at this position, no element is accessed by two reads whose functions have different linear parts.
+    position is not free if two reads with different linear parts access one element at this position.
     """
     together: dict[Term, Family] = {}
     for demand in programs:
@@ -330,7 +331,7 @@ def glance(program: Term, mutant: Term, *, seed: int = 0) -> Fraction:
 
 
 def ratio(program: Term, mutant: Term, box: Box, *, seed: int = 0) -> Fraction | None:
-    """Return the nonzero rational number such that `mutant` times this number equals `program` in the whole box.
+    """Return the nonzero rational number by which `mutant` must be multiplied to equal `program` in the whole box.
 
     Return None if there is no such number with numerator and denominator below 2 ** 15.
 
@@ -356,7 +357,7 @@ def ratio(program: Term, mutant: Term, box: Box, *, seed: int = 0) -> Fraction |
 def equal_positions(program: Term, mutant: Term, *, seed: int = 0, tests: int | None = None) -> Array:
     """Return a flag for each output position: whether the terms `program` and `mutant` have the same value.
 
-    Whole tensors are evaluated over prime fields, which is slow. This function is the reference that `judge` is compared with.
+    Whole tensors are evaluated over prime fields, which is slow. Tests compare `judge` with this function.
 
     Raises:
         Undecidable: The program or the mutant is not a polynomial in its variables.

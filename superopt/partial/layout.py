@@ -34,9 +34,9 @@ class Fold:
         source: The axis that loses the factor.
         target: The axis that gains the factor.
         size: The factor.
-        from_inner: Whether the factor varies fastest in the source. If so, its index is the index along the source modulo
-            `size`. If not, the source is divided into `size` blocks of consecutive positions, and the factor's index is the
-            number of the block.
+        from_inner: Whether the factor varies fastest in the source. If so, the factor's index is the index along the source
+            modulo `size`. If not, the source is divided into `size` blocks of consecutive positions, and the factor's index is
+            the number of the block.
         to_inner: Whether the factor varies fastest in the target. If not, the factor varies slowest.
     """
 
@@ -58,7 +58,7 @@ class Fold:
         return tuple(moved.get(axis, n) for axis, n in enumerate(shape))
 
     def to(self, at: Coordinates, shape: Sequence[int]) -> Coordinates:
-        """Return the new positions of the elements that were at positions `at` before the step. `shape` is the shape before the
+        """Return the new positions of elements that are at the positions `at` before the step. `shape` is the shape before the
         step.
         """
         source, target = at[self.source], at[self.target]
@@ -69,7 +69,7 @@ class Fold:
         return tuple(moved.get(axis, c) for axis, c in enumerate(at))
 
     def back(self, at: Coordinates, shape: Sequence[int]) -> Coordinates:
-        """Return the old positions of the elements that are at positions `at` after the step. `shape` is the shape before the
+        """Return the old positions of elements that are at the positions `at` after the step. `shape` is the shape before the
         step.
         """
         return self.inverse().to(at, self.shape(shape))
@@ -101,13 +101,13 @@ class Exchange:
         return [moved.get(axis, axis) for axis in range(rank)]
 
     def to(self, at: Coordinates, shape: Sequence[int]) -> Coordinates:
-        """Return the new positions of the elements that were at positions `at` before the step. `shape` is the shape before the
+        """Return the new positions of elements that are at the positions `at` before the step. `shape` is the shape before the
         step.
         """
         return tuple(at[a] for a in self.order(len(shape)))
 
     def back(self, at: Coordinates, shape: Sequence[int]) -> Coordinates:
-        """Return the old positions of the elements that are at positions `at` after the step."""
+        """Return the old positions of elements that are at the positions `at` after the step."""
         return self.to(at, shape)
 
     def said(self, names: Sequence[str]) -> str:
@@ -209,7 +209,8 @@ class Layout:
 
 @dataclass
 class Digits:
-    """Factors of a tensor's axes, called digits, and their order. Layout steps split axes into digits and reorder the digits.
+    """The digits (factors of the axes) of a tensor, and the order of the digits. Layout steps split axes into digits and
+    reorder the digits.
 
     Attributes:
         shape: The original shape.
@@ -291,7 +292,7 @@ class Digits:
 
 
 def _together(order: Sequence[int], wanted: Sequence[int]) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
-    """Merge digits (factors of axes) that are adjacent in both orders, and return both orders of the merged digits."""
+    """Merge digits (factors of axes) that are adjacent in both orders. Return the merged digits in both orders."""
     follows = dict(itertools.pairwise(wanted))
     runs: list[tuple[int, ...]] = []
     for digit in order:

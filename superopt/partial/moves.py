@@ -1,4 +1,4 @@
-"""Enumerate layouts to try for an operator. A layout step changes either only the data, or both the data and the output."""
+"""Enumerate layouts to try for an operator. Some layout steps change only the data, and some change the data and the output."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def layouts(
         x: The shape of the data.
         y: The shape of the output.
         factors: The factors that folds may move.
-        steps: The largest number of steps in a layout. Numbers above 2 have the same effect as 2.
+        steps: The largest number of steps in a layout. Numbers above 2 are treated like 2.
     """
     x, y = tuple(x), tuple(y)
     yield Layout(x, ()), Layout(y, ()), ()

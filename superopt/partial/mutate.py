@@ -1,5 +1,5 @@
-"""Generate mutants. A mutant of a program is a term that has the program's inputs and output shape, and that equals the program
-at some output positions, often at nearly all of them.
+"""Generate mutants. A mutant of a program is a term with the inputs and the output shape of the program. The mutant equals the
+program at some output positions, often at nearly all positions.
 
 Most mutants are generated in three steps. First, the layout of the data is changed (`moves`). Second, a search looks for an
 operator that reads the same elements as the program, at least away from the borders (`forms`, `contraction`). Third, the weight
@@ -51,7 +51,7 @@ class Mutant:
 
 
 class MutantProposal(Protocol):
-    """A term that may equal one or more operators at some output positions. Its weights are not computed yet."""
+    """A term that may equal one or more operators at some output positions. The weights of the term are not computed yet."""
 
     @property
     def drafted(self) -> tuple[Term, ...]:
@@ -63,7 +63,7 @@ class MutantProposal(Protocol):
     def made(self) -> tuple[str, ...]: ...
 
     def solved(self) -> tuple[Term, ...] | None:
-        """Return the terms that replace the operators, with their weights, or None if no weights are found.
+        """Return the terms that replace the operators, with their weights. If no weights are found, return None.
 
         The weights are computed from the elements that the operators read at some output positions.
         """
@@ -106,8 +106,9 @@ class Recognized:
     def solved(self) -> tuple[Term, ...] | None:
         """Compute the program's outputs with the operator. Return None if no weight is found.
 
-        The weight is computed from the program's reads at one or two output positions. Along the output axes `Form.own`,
-        different positions use different elements of the weight, so reads at all positions along these axes are used.
+        The weight is computed from the program's reads. Along the output axes `Form.own`, different positions use different
+        elements of the weight, so reads at all positions along these axes are used. Along all other axes, one or two positions
+        are enough.
         """
         shape = self.form.weight_shape
         of, factor = np.full(math.prod(shape), NOTHING), np.ones(math.prod(shape))
@@ -164,7 +165,7 @@ class SplitOperator:
         return (concat_parts([part.drafted[0] for part in self.parts], self.axis),)
 
     def solved(self) -> tuple[Term, ...] | None:
-        """Return the concatenated results of the operators, or None if the weight of one of the operators is not found."""
+        """Return the concatenated results of the operators. If no weight is found for one of the operators, return None."""
         found = [part.solved() for part in self.parts]
         terms = [part[0] for part in found if part is not None]
         return (concat_parts(terms, self.axis),) if len(terms) == len(found) else None
@@ -173,9 +174,9 @@ class SplitOperator:
 def recognize_operators(source: StackedSource, factors: Collection[int], steps: int, most: float) -> Iterator[Recognized]:
     """Yield every operator that reads the same elements as the program `source`, after a change of layout.
 
-    A change of layout regroups the axes of the operator's data and result. Reads are compared only at those sampled output
-    positions at which the program reads the most elements. Operators with more than `most` arithmetic operations are left out.
-    `factors` and `steps` limit the layouts (see `moves.layouts`).
+    A change of layout regroups the axes of the operator's data and result. The reads of an operator and the program are
+    compared only at sampled output positions at which the program reads the most elements. Operators with more than `most`
+    arithmetic operations are left out. `factors` and `steps` limit the layouts (see `moves.layouts`).
     """
     try:
         probe = source.probe(SEED).thinned(MUTANT.max_products)
@@ -203,7 +204,7 @@ def _forms(sample: Sample, before: Layout, after: Layout, plain: bool, most: flo
 
 
 def splits(source: StackedSource, most: float) -> Iterator[SplitOperator]:
-    """Split the operator in `source` into several operators along an output axis, and yield the versions. Each of these
+    """Split the operator in `source` into several operators along an output axis, and yield the versions. Each of the new
     operators must need only a part of the data.
 
     No operator of a split may need more than `most` arithmetic operations.
@@ -237,7 +238,9 @@ class Sketch:
     outputs: tuple[Term, ...]
 
     def solved(self) -> Mutant | None:
-        """Return the mutant with its weights, or None if no weights are found or the mutant is identical to the program."""
+        """Return the mutant with its weights. If no weights are found, or if the mutant is identical to the program, return
+        None.
+        """
         built = self.draft.solved()
         whole = self.outputs if built is None else self.place.put(self.outputs, built)
         return None if whole == self.outputs else Mutant(_like(self.term, whole), self.draft.made)
@@ -323,8 +326,8 @@ def _like(program: Program, outputs: tuple[Term, ...]) -> Program:
 
 
 def _work(program: Program) -> float:
-    """Return the cost of the operators that are executed at run time: arithmetic operations, plus 2.5 times the bytes of memory
-    traffic.
+    """Return the cost of the operators that are executed at run time. The cost is the number of arithmetic operations, plus 2.5
+    times the bytes of memory traffic.
 
     On a machine with wide vector units, an operation costs little compared with memory traffic.
     """

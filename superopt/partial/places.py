@@ -1,4 +1,4 @@
-"""Choose the operators that a mutant replaces in a program: one operator, or several independent operators with one name.
+"""Choose the operators that a mutant replaces in a program: one operator, or several independent operators with equal names.
 
 A mutant is a term that equals a program at some output positions.
 """
@@ -51,7 +51,7 @@ class Place:
 
     def singles(self) -> Iterator[StackedSource]:
         """Yield one source for each non-constant operand of the place's only operator. In this source, the operand is the data,
-        and the other operands are the weights.
+        and all further operands are the weights.
         """
         (cut,) = self.cuts
         for data in dict.fromkeys(a for a in cut.args if not a.constant):
@@ -99,7 +99,7 @@ def _data(cut: Term) -> Term:
 
 def operator_places(outputs: Sequence[Term]) -> Iterator[Place]:
     """Yield every operator that sums products of its operands: first each operator individually, then groups of operators with
-    one name.
+    equal names.
     """
     live = [t for t in subterms(*outputs) if not t.constant and _sums(t)]
     for term in live:
@@ -109,8 +109,8 @@ def operator_places(outputs: Sequence[Term]) -> Iterator[Place]:
 
 
 def _kinds(live: Sequence[Term]) -> Iterator[tuple[Term, ...]]:
-    """Yield groups of operators. The operators of a group have one name, one rank and one depth in the program, and they do not
-    depend on each other.
+    """Yield groups of operators. The operators of a group have one name, one rank and one depth in the program. No operator of
+    a group depends on an operator of the group.
     """
     levels: dict[Term, int] = {}
     for term in subterms(*live):
@@ -127,8 +127,8 @@ def _kinds(live: Sequence[Term]) -> Iterator[tuple[Term, ...]]:
 
 
 def _sums(term: Term) -> bool:
-    """Return whether the root operator sums several products, and is a polynomial in its operands. For a scalar result, return
-    False.
+    """Return whether the root operator sums several products and is a polynomial in its operands. Return False if the result is
+    a scalar.
     """
     if term.is_variable or not term.rank or any(NONE in monomial for monomial in degrees(term)):
         return False

@@ -76,8 +76,8 @@ class Points:
         return draw_residues(f"{term.name}{term.sizes}", flat, self.seed, self.domain.moduli)
 
     def _computed(self, term: Term, flat: Array) -> Iterator[tuple[Array, Array]]:
-        """Yield pairs: an array of row-major positions, and the term's values at these positions. The positions include all of
-        `flat`.
+        """Yield pairs: an array of row-major positions, and the term's values at these positions. All positions in `flat` are
+        included.
         """
         yield from self._in_pieces(term, _product(flat, term.sizes) if term.rank else ())
 
@@ -127,9 +127,8 @@ def _product(flat: Array, sizes: Sequence[int]) -> tuple[Array, ...]:
     """Convert the row-major positions `flat` in a tensor to one index array per axis of the tensor.
 
     Together, the arrays broadcast to the positions in `flat` and perhaps a few other positions. The positions in `flat` must be
-    distinct. The positions may be a product of two sets: some indices along one tensor axis, and some positions along the other
-    tensor axes. Then the array axis for these indices is separate from the array axis for the other positions. As a result,
-    sums of products become matrix products.
+    distinct. If the positions are a product of a set of indices along one tensor axis and a set of positions along the
+    remaining tensor axes, each of the two sets gets its own array axis. As a result, sums of products become matrix products.
     """
     position = [np.asarray(i) for i in np.unravel_index(flat, sizes)]
     together = list(range(len(sizes)))
@@ -182,7 +181,7 @@ def evaluate_residues(programs: tuple[Term, ...], domain: PrimeFields, seed: int
     """Return the residues of each program at every output position, as an array of shape (*sizes, fields). Whole tensors are
     evaluated.
 
-    The random inputs are the same as those of `Points` with this seed.
+    The random inputs are equal to the random inputs of `Points` with this seed.
 
     Raises:
         Undecidable: A program is not a polynomial in its variables.

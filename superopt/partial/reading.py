@@ -29,8 +29,7 @@ Demand: TypeAlias = "dict[Linear, Offsets]"
 
 @functools.lru_cache(maxsize=4096)
 def expand_program_composites(term: Term) -> Term:
-    """Replace composite operators in the term by their definitions, until all operators are defined in index notation. Return
-    the new term.
+    """Replace composite operators by their definitions until all operators are defined in index notation. Return the new term.
 
     Raises:
         Undecidable: An operator in the term cannot be expanded at these sizes.
@@ -49,8 +48,7 @@ def expand_program_composites(term: Term) -> Term:
 
 @dataclass(frozen=True)
 class Item:
-    """A number or an operand's element on which a value depends. The value depends on this item only where the condition
-    `guard` holds.
+    """A number or an element of an operand. A value depends on this item only where the condition `guard` holds.
 
     `operand` is the index of the operand, and `position` is the position of the element. For a number, `operand` is None.
     """
@@ -90,10 +88,10 @@ class Parts:
 class Reading:
     """The interpretation of index notation that finds which elements of the operands are read to compute a box of the result.
 
-    An index is an affine function of the position in the box (`Affine`), and a value is the set of the elements on which it
-    depends (`Parts`). An operator's definition is interpreted at many result positions at once: at all combinations of several
-    offsets along each axis of the result. The last axes of an array of offsets correspond to the axes of the result. Every
-    summation index adds an axis in front.
+    An index is an affine function of the position in the box (`Affine`). A value is represented by the elements on which the
+    value depends (`Parts`). An operator's definition is interpreted at many result positions at once. These positions are all
+    combinations of several offsets along each axis of the result. The last axes of an array of offsets correspond to the axes
+    of the result. Every summation index adds an axis in front.
     """
 
     def __init__(self, box: Box, depth: int) -> None:
@@ -141,7 +139,7 @@ class Reading:
         return Parts((Item(ALWAYS),), ALWAYS) if value else Parts((), NEVER)
 
     def call(self, function: str, *arguments: Parts) -> Parts:
-        """Return the value of a function whose arguments are numbers, not elements of operands. The result is a number."""
+        """Return the value of a function. The arguments are numbers, not elements of operands. The result is a number."""
         if any(item.operand is not None for value in arguments for item in value.items):
             raise Undecidable(f"the function {function} of input elements is not a polynomial in the inputs")
         return Parts(tuple(item for value in arguments for item in value.items), ALWAYS)
@@ -166,7 +164,7 @@ def read_demands(root: Term, box: Box) -> Mapping[Term, Demand]:
     The composite operators in `root` must be expanded (see `expand_program_composites`). The positions of a subterm are given
     by a second mapping, from linear parts to offsets. A linear part has one vector per axis of the subterm, and the offsets are
     one sorted array per axis. For the position of the box with the vector q, an index along axis a of the subterm is
-    `dot(linear[a], q) + offset`, where `offset` is in `offsets[a]`. All combinations of such indices along the axes are read.
+    `dot(linear[a], q) + offset`, where `offset` is in `offsets[a]`. All combinations of these indices along the axes are read.
 
     Raises:
         Cut: A condition holds in only a part of the box.
@@ -183,8 +181,7 @@ def read_demands(root: Term, box: Box) -> Mapping[Term, Demand]:
 
 
 def _read(term: Term, linear: Linear, offsets: Offsets, box: Box, found: Mapping[Term, Demand]) -> None:
-    """Find which elements of the term's operands are read to compute the term at the given positions, and add these reads to
-    `found`.
+    """Find the elements of operands that are read to compute the term at the given positions, and add these reads to `found`.
 
     The given positions have the index `dot(linear[a], q) + offset` along each axis a of the term, for every vector q of a
     position in the box and every offset in `offsets[a]`.

@@ -1,6 +1,6 @@
 """Regions: boxes of output positions in which a program reads its variables uniformly.
 
-In such a box, each position that is read is an affine function of the output position.
+In a region, the positions of all reads are affine functions of the output position.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ __all__ = ["Box", "Run", "cached_split", "regions", "split_uniformly", "variable
 def regions(programs: Sequence[Term], *, most: int = MUTANT.max_regions) -> list[Box]:
     """Return a partition of the output positions into boxes in which every program reads its variables uniformly.
 
-    The definitions of a program's operators contain conditions and sums. Within such a box, every condition has one outcome for
-    each choice of summation indices, and each position that is read is an affine function of the output position. The linear
-    part of this function is the same for all choices of summation indices.
+    The definitions of a program's operators contain conditions and sums. Within one of the returned boxes, every condition has
+    one outcome for each choice of summation indices, and the position of each read is an affine function of the output
+    position. The linear part of this function does not depend on the summation indices.
 
     Raises:
         Undecidable: There are more than `most` boxes, or a program is not a polynomial in its variables.
@@ -41,7 +41,7 @@ def split_uniformly(
 ) -> tuple[tuple[Box, Mapping[Term, Demand]], ...]:
     """Split the box into parts in which the program reads uniformly, and return pairs (part, reads).
 
-    In each part, every position that is read is an affine function of the output position (see `regions`). The reads are a
+    In each part, the positions of all reads are affine functions of the output position (see `regions`). The reads are a
     mapping from each term to the positions at which the term is read (see `superopt.partial.reading.read_demands`). Composite
     operators of the program are expanded first.
 
@@ -71,10 +71,10 @@ def cached_split(program: Term, box: Box) -> tuple[tuple[Box, Mapping[Term, Dema
 def variable_halos(program: Term, box: Box, terms: Collection[Term] | None = None) -> Mapping[Term, Box]:
     """Return a mapping from each variable, or from each term in `terms`, to its halo.
 
-    `box` is a box of output positions. To compute the output at these positions, the program reads elements of the variable or
-    term. The halo is a box that contains the positions of all these elements. Variables that are not read are left out.
-    Elements that conditions exclude are not read. The halo is determined separately along each axis. If the positions along two
-    axes depend on each other, as on a diagonal, the halo can contain positions that are not read.
+    `box` is a box of output positions. The halo is a box that contains the positions of all needed elements. The program reads
+    these elements to compute the output at the positions of `box`. Variables that are not read are left out. Elements that
+    conditions exclude are not read. The halo is determined separately along each axis. If the positions along two axes depend
+    on each other, as on a diagonal, the halo can contain positions that are not read.
 
     Raises:
         Undecidable: The program is not a polynomial in its variables, or has too many regions in the box.

@@ -1,11 +1,11 @@
 """Compute a part of a program's output with the program's own operators, from only the needed parts of the inputs.
 
-A search finds attributes with which an operator computes a part of its result. The search tries attributes for which the result
-has the shape of the part, starting with attributes in which few numbers are changed. Attributes are accepted if the result
-equals the part at sampled positions.
+A search finds attributes with which an operator computes a part of its result. Only attributes for which the result has the
+shape of the part are tried. Attributes with few changed numbers are tried first. Attributes are accepted if the result equals
+the part at sampled positions.
 
-For example, pads become smaller, so that they cover only the padding inside the part. A stride becomes 1 if the inputs hold
-only the positions that the stride keeps. A convolution on fewer channels gets fewer groups.
+For example, pads become smaller, so that they cover only the padding inside the part. A stride becomes 1 if the inputs contain
+only those positions that the original stride selects. A convolution on fewer channels gets fewer groups.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ def _cut(term: Term, axis: int, run: Run) -> Term:
 def restrict_program(program: Term, box: Box) -> Term:
     """Return a term that equals the program in the box, and that reads only the needed parts of the program's variables.
 
-    The term applies the program's own operators to these parts. If no attributes are found with which an operator computes only
-    the needed part of its result, the operator computes a larger part, at worst its whole result. The needed part is then
-    sliced out.
+    The term applies the program's own operators to these parts. With suitable attributes, an operator computes only the needed
+    part of its result. If no such attributes are found, the operator computes a larger part, at worst its whole result, and the
+    needed part is sliced out.
     """
     if program.is_variable:
         return slice_box(program, box)
@@ -63,8 +63,8 @@ def _along(term: Term, axis: int, run: Run) -> tuple[Term, Run]:
     """Return a part of the term, and the positions of `run` within this part. Along the axis, the part contains all positions
     of `run`.
 
-    A run is an arithmetic progression of positions. The term's own operator computes the part. If no attributes are found with
-    which the operator computes a smaller part, the part is the whole term.
+    A run is an arithmetic progression of positions. The term's own operator computes the part. If no suitable attributes are
+    found, the part is the whole term.
     """
     extent = term.sizes[axis]
     for wider in () if run.count == extent else _enclosing(run, extent):
@@ -121,8 +121,8 @@ def _needed(alone: Term, operands: Sequence[Term], box: Box) -> dict[int, Box] |
     """Return a mapping from the indices of operands to boxes. The box of an operand contains the positions that the operator
     reads to compute the part `box` of its result. Operands that are not read are left out.
 
-    If `box` and the whole result need the same positions along an axis of an operand, the operand's box spans the whole axis.
-    Return None if the operator is not a polynomial.
+    The box of an operand spans a whole axis if `box` and the whole result need the same positions along this axis. Return None
+    if the operator is not a polynomial.
     """
     try:
         part, most = variable_halos(alone, box), variable_halos(alone, full_box(alone.sizes))

@@ -1,7 +1,7 @@
 """Programs of one operator at random sizes, used to discover mutants and to test rules.
 
 A family is a program in the rule notation with symbolic extents and attributes. A draw assigns a number to each extent and
-attribute such that the program is well typed.
+attribute. The program is well typed at these numbers.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class ProgramFamily:
         text: The program in the rule notation.
         ranks: The ranks of the program's variables, such as `x[4], w[4], p[4]`.
         weights: The names of the program's constant tensors.
-        typical: Conditions on the sizes at which mutants (terms that equal the program at some output positions) are
-            enumerated. At sizes where these conditions do not hold, the program may equal a simpler operator.
+        typical: Conditions on the sizes at which mutants are enumerated. A mutant equals the program at some output positions.
+            At sizes where these conditions do not hold, the program may equal a simpler operator.
     """
 
     name: str
@@ -243,7 +243,8 @@ def _bounds(family: ProgramFamily, within: Range, needed: Cond) -> dict[Atom, tu
 
 
 def _settle(values: dict[Atom, int], left: Size, kept: Atom | None = None) -> None:
-    """Solve the equation `left` == 0 for a variable that is a summand by itself, and store the variable's value in `values`.
+    """Solve the equation `left` == 0 for a variable, and store the variable's value in `values`. The variable must be one of
+    the summands of `left`.
 
     The rest of the equation is evaluated at the old `values`. For example, `n - 2 * (n // 2) == 0` rounds `n` down to a
     multiple of 2. The variable `kept` is never changed.

@@ -1,9 +1,9 @@
 """Sources: one or several programs, treated as one program from a single data tensor to a single output.
 
-There are four kinds of source: a single operator application, several applications whose data and outputs are concatenated, an
-application with several copies of its data, and a part of an application's output. The stacked data is the concatenation of the
-data of all applications, and the stacked output is the concatenation of their outputs. The positions that a source reads are
-positions in the stacked data.
+There are four kinds of source: a single operator, several operators with concatenated data and outputs, an operator with
+several copies of its data, and a part of an operator's output. The stacked data is the concatenation of the data of all
+operators, and the stacked output is the concatenation of all outputs. The positions that a source reads are positions in the
+stacked data.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ class StackedSource:
         return Sample(y, tuple(arrays[:-1]), arrays[-1], factor, seen)
 
     def _read(self, member: Member, y: Coordinates) -> list[Array]:
-        """Describe the products whose sum is the stacked output at the positions `y`. Return a list of arrays. All positions
-        are in the member's output.
+        """Describe the products whose sum is the stacked output at the positions `y`, as a list of arrays. All of these
+        positions are in the member's output.
 
         The first arrays of the list are the coordinates of the data elements in the stacked data. The last three arrays are the
         attributes `of`, `factor` and `seen` of a `Sample`: the weight elements, the numbers and the flags.
@@ -138,9 +138,9 @@ class StackedSource:
         """Return the elements that are read at some output positions. Several positions are tried, and only the positions with
         the largest number of reads are kept.
 
-        For each member (each of the concatenated programs), some positions are chosen at random. The first of these positions
-        with the largest number of reads is the base of further positions. A further position differs from the base only in the
-        index along one axis.
+        For each member (each of the concatenated programs), some positions are chosen at random. The position with the largest
+        number of reads is the base of further positions. A further position differs from the base only in the index along one
+        axis.
         """
         rng = np.random.default_rng(seed)
         chosen = [self._probed(member, rng) for member in self.members]
@@ -245,8 +245,8 @@ def part(source: StackedSource, of_y: int, start: int, stop: int) -> StackedSour
 
 
 def stack_sources(sources: Sequence[StackedSource], of_x: int, of_y: int, *, shared: bool, level: bool) -> StackedSource:
-    """Concatenate the data and the outputs of several sources, and return the combined source. Each of the given sources has a
-    single program.
+    """Concatenate the data and the outputs of several sources, and return the combined source. Each given source has a single
+    program.
 
     Axes are counted from the end: -1 is the last axis. The axis -(rank + 1) means a new axis in front.
 

@@ -1,9 +1,9 @@
 """Correct mutants by inserting zeros between elements that a mutant places side by side.
 
 A program that slides a window over images reads zeros around each image. A mutant that places the images side by side reads the
-neighbouring image instead. If enough zeros separate the images, the window does not reach the neighbouring image, and the
-mutant is right. The mutant is therefore rebuilt on padded inputs. The sizes in its attributes are adapted to the padding, and
-the result is cut to the program's shape.
+neighbouring image instead of zeros. If enough zeros separate the images, the window does not reach the neighbouring image, and
+the mutant is right. The mutant is therefore rebuilt on padded inputs. The sizes in the mutant's attributes are adapted to the
+padding, and the result is cut to the program's shape.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def padded_mutants(program: Term, mutant: Term, judgement: Judgement, *, seed: i
     """Yield versions of the term `mutant` on padded inputs. Each version has the program's shape, and equals the program at
     sampled positions.
 
-    `judgement` says at which positions the mutant is wrong. A non-constant input is padded along an axis if, to compute some of
-    the wrong positions, the program reads past the border of this axis. For each of these inputs and axes, versions with few
-    added zeros are tried first, and only the first version that equals the program is yielded.
+    `judgement` says at which positions the mutant is wrong. A non-constant input is padded along an axis if the program reads
+    past the border of this axis to compute some wrong positions. For each of these inputs and axes, versions with few added
+    zeros are tried first, and only the first version that equals the program is yielded.
     """
     points = Points(program, PrimeFields(program_field_primes(1)), seed)
     rounds = [np.array([box.first], dtype=np.int64) for box in judgement.unequal] + [positions_of(full_box(program.sizes))]
@@ -47,10 +47,9 @@ def padded_mutants(program: Term, mutant: Term, judgement: Judgement, *, seed: i
 
 
 def _clipped(program: Term, x: Term, judgement: Judgement) -> list[int]:
-    """Return the axes of `x` along which the program reads beyond the border of `x` at a position where, by `judgement`, the
-    program and the mutant differ.
+    """Return the axes of `x` along which reads beyond the border of `x` may cause the differences in `judgement`.
 
-    At such a position, the program reads a shorter range of `x` than at other positions.
+    Along each of these axes, the program reads a shorter range of `x` for a wrong output position than for some other position.
     """
     wrong = [_read(program, x, box.first) for box in judgement.unequal]
     right = [_read(program, x, tuple(run.start + run.count // 2 * run.step for run in box.runs)) for box in judgement.equal]
@@ -119,10 +118,11 @@ def _on(mutant: Term, x: Term, padded: Term) -> Iterator[Term]:
 
 
 def _again(term: Term, args: Sequence[Term]) -> Iterator[tuple[Term, bool]]:
-    """Apply the root operator of the term to the operands `args`, which have other sizes than the term's own operands. Yield
-    pairs of a result and a flag that says whether attributes were changed.
+    """Apply the root operator of the term to the operands `args`. Yield pairs of a result and a flag that says whether
+    attributes were changed.
 
-    The attributes are the term's own attributes, unchanged or with one extent scaled in proportion to an operand's extent.
+    The sizes of `args` differ from the sizes of the term's own operands. The attributes are the term's own attributes,
+    unchanged or with one extent scaled in proportion to an operand's extent.
     """
     own = dict(term.attributes)
     grown = {

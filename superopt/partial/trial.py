@@ -31,14 +31,14 @@ class Trial:
 
 
 def instance(pattern: Pattern, program: Term) -> Term | None:
-    """Apply the pattern to the program, and return the new term. In this term, constants replace reciprocals of variable-free
-    terms.
+    """Apply the pattern to the program, and return the new term. In the new term, constants replace reciprocals of
+    variable-free terms.
 
-    Return None if the pattern does not match or a tensor in the result would be empty.
+    Return None if the pattern does not match, or if a tensor in the result would be empty.
 
     Raises:
-        Undecidable: A reciprocal divides by zero or is not constant in a region. A region is a box in which every position that
-            the term reads is an affine function of the output position.
+        Undecidable: A reciprocal divides by zero or is not constant in a region. In a region (a box of output positions), the
+            positions of all reads are affine functions of the output position.
     """
     found = next(pattern.matches(program, lambda _: ()), None)
     if found is None or any(n == 0 for t in subterms(*found.replacements) for n in t.shape):

@@ -29,10 +29,12 @@ def all_graphs(model: ModelProto) -> Iterator[GraphProto]:
 
 
 def with_input_types(model: ModelProto) -> ModelProto:
-    """Return a copy in which an output that is an input of the same graph is declared as the input, or the model itself.
+    """Return a model in which each graph output that is also an input of the graph has the input's declaration.
 
-    As in ONNX Runtime, the declaration of the input is the valid one. In an `onnx_ir.Model`, both are one value, and the last
-    declaration would be the valid one.
+    If all such outputs already have this declaration, return the model itself. Otherwise, return a changed copy.
+
+    The input's declaration is chosen because ONNX Runtime uses this declaration. In an `onnx_ir.Model`, input and output are
+    one value, and onnx_ir uses the last declaration.
     """
 
     def passed_on(graph: GraphProto) -> Iterator[tuple[ValueInfoProto, ValueInfoProto]]:

@@ -1,4 +1,4 @@
-"""Calls of compiled kernels in a model: how to recognize them, the nodes for which they stand, and the library's files."""
+"""Calls of compiled kernels in a model: recognize calls, replace calls by nodes, and name the files of the library."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from onnx import FunctionProto, ModelProto, NodeProto
 from superopt.errors import CertificateError
 
 KERNEL_DOMAIN = "superopt.kernels"
-"""The start of the domain of each call. A dot follows, and the digest of the kernels' source with this text as the domain."""
+"""The beginning of the domain of each call. The domain continues with a dot and a digest of the kernels' source."""
 ENDS = (".so", ".c")
 """The suffixes of a library of kernels and of its C source."""
 
 
 def library_files(model: str | os.PathLike[str]) -> tuple[Path, Path]:
-    """Return the paths of the library of kernels and of its C source that are saved with the model at this path.
+    """Return the path of the library of kernels that is saved with the model, and the path of the library's C source.
 
     The library of `m.onnx` is `m.kernels.so`. The library of any other file `m` is `m-kernels.so`, so that no two models in a
     folder have the same library.
@@ -29,7 +29,10 @@ def library_files(model: str | os.PathLike[str]) -> tuple[Path, Path]:
 
 
 def model_of_library(path: Path) -> Path | None:
-    """Return the path of the model with whose library, or with whose C source, this path is saved. None for other paths."""
+    """Return the path of the model that is saved with the library of kernels, or with the C source, at this path.
+
+    Return None if the path is not the path of a library or of its source.
+    """
     for end, suffix in ((".kernels", ".onnx"), ("-kernels", "")):
         if path.suffix in ENDS and path.stem.endswith(end) and path.stem != end:
             return path.with_name(path.stem.removesuffix(end) + suffix)

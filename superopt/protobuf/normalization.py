@@ -49,8 +49,8 @@ class _Mapped:
 
     Attributes:
         name: The name of the input.
-        axes: For each axis of the value, the corresponding axis of the input. `axes` is None if elements are moved by anything
-            but a permutation of the axes.
+        axes: For each axis of the value, the corresponding axis of the input. `axes` is None if elements are moved in another
+            way than by a permutation of the axes.
         map: The elementwise map.
         shifted: Whether the map adds a constant.
     """
@@ -75,8 +75,8 @@ class _Mapped:
 
 
 SHIFTED = "shifted"
-"""The name of a set of inputs whose values are near the constants that the model subtracts from them. After normalization, the
-values have ordinary magnitudes.
+"""The name of a set of inputs whose values are near the constants that the model subtracts from the inputs. After
+normalization, the values have ordinary magnitudes.
 """
 
 

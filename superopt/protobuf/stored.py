@@ -76,7 +76,7 @@ def external_initializers(model: ModelProto) -> Iterator[onnx.TensorProto]:
 
 
 def _files(model: str | os.PathLike[str] | StoredModel) -> list[Path]:
-    """Return the model file, if the model has one, and the files of the model's external data."""
+    """Return the files of the model: the model file, if the model is in a file, and the files of external data."""
     if isinstance(model, StoredModel):
         return _external(parse_model(model, external=False), model.folder)
     path = Path(model)

@@ -25,7 +25,8 @@ class OutputDifference:
         name: The name of the output.
         largest: The largest distance between two elements that are finite in both models. For an output without
             floating-point numbers, the value is 0.
-        relative: The largest such distance, divided by the largest magnitude of the first model's output on the same input.
+        relative: The largest distance between two finite elements, divided by the largest magnitude of the first model's output
+            on the same input.
         different: The share of elements that are not equal. Two floating-point elements count as equal if both are finite or
             both are NaN.
     """
@@ -38,7 +39,7 @@ class OutputDifference:
 
 @dataclass(frozen=True)
 class ModelContent:
-    """The content of a model: its name for messages, the count of nodes of each operator, and the bytes of its weights."""
+    """The content of a model: the name for messages, the count of nodes of each operator, and the bytes of all weights."""
 
     name: str
     operators: Mapping[str, int]
@@ -57,11 +58,12 @@ class ModelComparison:
     Attributes:
         first: The content of the first model, usually an original.
         second: The content of the second model, usually an optimized model.
-        timings: The timing for each choice of sizes of the dynamic dimensions. The key is the text of the sizes, or an empty
-            text for a model without dynamic dimensions. In a timing, the field `original` is the time of the first model.
+        timings: A mapping from texts to timings, with one timing for each choice of sizes of the dynamic dimensions. The text
+            states the sizes. The text is empty for a model without dynamic dimensions. In a timing, the field `original` is the
+            time of the first model.
         outputs: The differences between the outputs.
         inputs: The number of sets of input values on which the outputs were compared.
-        environment: The device and versions for which the measurements are valid.
+        environment: The device and the versions for which the measurements are valid.
         libraries: The paths of the libraries of kernels with which both models ran.
     """
 
@@ -80,7 +82,7 @@ class ModelComparison:
 
     @property
     def verdict(self) -> str:
-        """One sentence that says how much faster the second model is, and how much its outputs differ."""
+        """One sentence on the speedup of the second model, and on the differences of the outputs."""
         ratios = sorted(timing.speedup for timing in self.timings.values())
         span = f"{ratios[0]:.2f}" if len(ratios) == 1 else f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
         least = min(self.timings.values(), key=lambda timing: timing.speedup)

@@ -1,4 +1,4 @@
-"""The report of `superopt diff`: which nodes and weights of two models are the same, as text and as JSON."""
+"""The report of `superopt diff`: the equal and the different nodes and weights of two models, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ class ModelDifference:
         added: The nodes that only the second model has.
         operators: The number of nodes in each model, by operator.
         weights_kept: The number of initializers with the same elements in both models.
-        weights_changed: The initializers of the second model that have the name of an initializer of the first model, but
-            different elements or a different shape.
+        weights_changed: The initializers that both models have, with different elements or different shapes. The entries
+            describe the initializers of the second model.
         weights_removed: The initializers that only the first model has.
         weights_added: The initializers that only the second model has.
         weight_bytes: The bytes of all tensors of each model.

@@ -1,4 +1,4 @@
-"""Draw a rule as an SVG document: both sides as graphs, with operands above the operators that use them."""
+"""Draw a rule as an SVG document: both sides as graphs. Operands are above the operators that use the operands."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def _leaves_lowered(rows: list[list[Term]], graph: nx.DiGraph[Term]) -> list[lis
 
 
 def _middle(term: Term, column: Mapping[Term, float]) -> float:
-    """Return the mean horizontal position (`column`) of the term's operands, or zero if no operand has a position."""
+    """Return the mean horizontal position (`column`) of the term's operands. If no operand has a position, return zero."""
     known = [column[a] for a in term.args if a in column]
     return sum(known) / len(known) if known else 0.0
 

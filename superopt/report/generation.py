@@ -97,8 +97,8 @@ def generation_json(run: GenerationRun, templates: int) -> str:
     """Return the counts of every universe and family as a JSON object with a final newline.
 
     A universe is a vocabulary for terms, and a family is a group of universes. `templates` is the count of distinct templates
-    from which terms were built. A template is an operator with given attributes. Only seconds, bytes, processes and resumed
-    tasks may differ between runs with the same seed.
+    from which terms were built. A template is an operator with given attributes. Two runs with the same seed differ only in
+    seconds, bytes, processes and resumed tasks.
     """
     rows = list(run.counts)
     whole = {

@@ -18,7 +18,8 @@ class IslandContent:
         nodes: The number of nodes.
         dtype: The floating-point type of the values.
         operators: The number of nodes by operator.
-        graph: The path to the control flow body that contains the island, or an empty text if the top graph contains it.
+        graph: The path to the control flow body that contains the island. The text is empty if the top graph contains the
+            island.
         outputs: The names of the values that are used outside the island.
     """
 
@@ -42,18 +43,19 @@ class Inspection:
         operators: The number of nodes in the file by operator.
         analyzed: The number of nodes after function calls were inlined and constants were folded. The islands consist of these
             nodes.
-        helpers: The number of analyzed nodes that need no island, because these nodes compute constants, shapes or positions.
+        helpers: The number of helper nodes among the analyzed nodes. A helper node computes constants, shapes or positions, and
+            needs no island.
         islands: The islands, in the order of the model.
         uncovered: The analyzed nodes that no search can rewrite, by operator and reason.
-        sizes: For each dynamic dimension, the default size for measurements of the model.
+        sizes: The default size of each dynamic dimension for measurements of the model.
         assumptions: The statements about dynamic dimensions on which rewrites rely.
         weights: The bytes of the weights by element type.
         types: The number of node results of each floating-point type.
         provenance: The entries that superopt wrote to the model's metadata, if superopt rewrote the model.
         seconds: The time of all nodes in a run on one thread, in seconds. The value is 0 if no run succeeded, and None if the
             time was not measured.
-        problem: The reason why the model cannot be analyzed, or an empty text. If the model cannot be analyzed, `islands` is
-            empty.
+        problem: The reason why the model cannot be analyzed. In this case, `islands` is empty. If the model can be analyzed,
+            the text is empty.
     """
 
     model: str

@@ -17,11 +17,11 @@ from superopt.model.coverage import OperatorShare, UncoveredNodes
 class AppliedRule:
     """A rule that was applied to the model.
 
-    `stored` says whether the rule is a stored rule, which has a proof. There are two kinds of rules that are not stored.
-    Rules of one kind replace a term by an operator that computes the same values. Rules of the other kind replace an operator
-    by a corrected mutant. (A mutant equals an operator at some output positions.) `times` is the number of applications of the
-    rule. `gain` is the predicted saving of these applications in seconds per run of the model. An application that only
-    prepares another application may have a negative gain.
+    `stored` says whether the rule is a stored rule, which has a proof. There are two kinds of rules that are not stored. A rule
+    of the first kind replaces a term by an operator that computes the values of the term. A rule of the second kind replaces an
+    operator by a corrected mutant. (A mutant equals an operator at some output positions.) `times` is the number of
+    applications of the rule. `gain` is the predicted saving of these applications in seconds per run of the model. An
+    application that only prepares another application may have a negative gain.
     """
 
     name: str
@@ -53,10 +53,10 @@ class SegmentGain:
 class Timing:
     """The comparison of the original and the optimized model, which were timed alternately.
 
-    `original` and `optimized` are median end-to-end times in seconds per run. `speedup` is the ratio of the times, and `low`
-    and `high` are the bounds of the 95 % interval of the speedup. `control` is the ratio of the times of two sessions of the
-    original. Without noise, this ratio would be 1. `noise` is the distance from 1 to the farther end of the 95 % interval of
-    `control`.
+    `original` and `optimized` are median end-to-end times in seconds per run. `speedup` is the ratio of these times. `low` and
+    `high` are the bounds of the 95 % interval of the speedup. `control` is the ratio of the times of two sessions of the
+    original, which would be 1 without noise. The 95 % interval of `control` has two ends, and `noise` is the distance of the
+    farther end from 1.
     """
 
     original: float
@@ -74,9 +74,9 @@ class KernelUse:
     """The kernels of an optimized model.
 
     `islands` is the number of nodes that call kernels, and `nodes` is the number of nodes that these calls replace.
-    `compile_seconds` is the time that the compiler took. `low` and `high` are the bounds of the 95 % interval of a speedup.
-    This speedup compares the model with the library and the same model without the library. `without` is the speedup of the
-    model without the library over the original.
+    `compile_seconds` is the time that the compiler took. The speedup by kernels is the time of the model without kernels,
+    divided by the time of the model with kernels. `low` and `high` are the bounds of the 95 % interval of this speedup.
+    `without` is the speedup of the model without kernels over the original.
     """
 
     islands: int
@@ -100,11 +100,11 @@ class OutputRounding:
 class Rounding:
     """The largest errors that the numerical check found, relative to the largest magnitude of the output.
 
-    If `reference` is `float64`, errors are differences from a run of the original in float64. The error of the optimized model
-    may then be at most `tolerance` times the error of the original. If no float64 run was possible, `reference` is the reason,
-    and the errors of the optimized model are differences from the original. `outputs` contains the outputs with the largest
-    errors. `left_out` says which inputs and sizes the check did not compare, for example because the original fails on these
-    inputs.
+    If `reference` is `float64`, errors are differences from a run of the original in float64. In this case, the error of the
+    optimized model may be at most `tolerance` times the error of the original. If no float64 run was possible, `reference` is
+    the reason, and the errors of the optimized model are differences from the original. `outputs` contains the outputs with the
+    largest errors. `left_out` states the inputs and sizes that the check left out, for example because the original fails on
+    these inputs.
     """
 
     original: float
@@ -151,12 +151,13 @@ class Prediction:
         provider: The execution provider on the device.
         threads: The number of threads on the device.
         versions: The software versions for which the profile is valid.
-        original: The predicted time of the original. If no candidate's time was predicted, this time and all figures below are
-            None.
+        original: The predicted time of the original. This time and all figures below are None if no candidate's time was
+            predicted.
         optimized: The predicted time of the optimized model.
         speedup: The ratio of the two times.
-        doubt: The number of seconds by which the saved time may be smaller than predicted, because of errors of the profile.
-        known: The share that measured nodes have in the predicted time. A measured node was timed on the device.
+        doubt: The number of seconds by which the true saving may be below the predicted saving, because of errors of the
+            profile.
+        known: The share of the predicted time that belongs to measured nodes. A measured node was timed on the device.
     """
 
     note: str
@@ -173,13 +174,14 @@ class Prediction:
 
 @dataclass(frozen=True)
 class SessionTuning:
-    """The session settings that tuning chose, the speedup by all chosen settings, and the speedup by each tried setting.
+    """The session settings that tuning chose, the speedup by all chosen settings together, and the speedup by each tried
+    setting.
 
     Attributes:
         entries: The configuration entries for the session.
         timing: The comparison of two sessions of the original: with default settings, and with the chosen settings.
-        tried: The comparison for each single setting. The key is the name of an ONNX Runtime optimizer that the setting
-            switches off, or `option=value`.
+        tried: A mapping from each tried setting to its comparison. A setting is given as `option=value`, or as the name of an
+            ONNX Runtime optimizer that is switched off.
         options: The session options.
         provider_options: The options of the CUDA provider.
         chosen: The names of the chosen settings.
@@ -209,11 +211,11 @@ class Report:
         nodes_after: The number of nodes of the rewritten model.
         rules: The rules that were applied.
         segments: The results for the segments (parts of islands) that were searched.
-        timing: The comparison of candidate and original, or None if no candidate was compared. If the models were compared at
-            several sizes of dynamic dimensions, `timing` is the comparison with the smallest gain.
-        one_thread: The comparison in sessions of one thread, at the sizes with the smallest gain. None if sessions have one
-            thread anyway.
-        rounding: The result of the numerical check, or None if no candidate was checked. Candidates that are not faster are not
+        timing: The comparison of candidate and original. The value is None if no candidate was compared. If the models were
+            compared at several sizes of dynamic dimensions, `timing` is the comparison with the smallest gain.
+        one_thread: The comparison in sessions of one thread, at the sizes with the smallest gain. The value is None if all
+            sessions have one thread.
+        rounding: The result of the numerical check. The value is None if no candidate was checked. Only faster candidates are
             checked.
         seconds: The seconds spent in each phase.
         environment: The device and versions for which the measurements are valid.
@@ -225,21 +227,20 @@ class Report:
         prediction: The predicted times, if the model was optimized for a device that is not present. In that case, `timing` is
             None.
         forgone: The seconds per run that ONNX Runtime's contrib operators would save, or 0 if contrib operators were allowed.
-        failed: The reason why no candidate passed the numerical check, or an empty text.
-        windows_left: The number of windows (parts of long islands) that stay unchanged because they could not be searched, by
-            reason.
+        failed: The reason why no candidate passed the numerical check. The text is empty if there is no reason to report.
+        windows_left: The number of windows (parts of long islands) that could not be searched and stay unchanged, by reason.
         arithmetic: The ways in which the rewrites may change floating-point results.
         assumptions: The statements about dynamic dimensions on which the rewrites rely.
         fixed: The fixed values of inputs and fixed sizes of dimensions, as text. The rewritten model is right only for these
             values and sizes.
-        inlined: The number of branches of the original that are always taken and were inlined.
+        inlined: The number of inlined branches. These branches of the original are always taken.
         uncovered: The nodes that the search cannot rewrite, by operator and reason. If the nodes were not timed, the shares are
             0.
         hints: Sentences with next steps for the user, such as options that may lead to a larger gain.
-        searched: The date and time of the search if the report comes from the time cache. Otherwise an empty text.
-        why: Sentences that explain the verdict: on the operators with the longest run times, on the nodes that cannot be
-            rewritten, and on the improvements that were refused.
-        operators: The share of the run time of each operator of the original, if the nodes of the model were timed.
+        searched: The date and time of the search if the report comes from the time cache. Otherwise, the text is empty.
+        why: Sentences that explain the verdict. The sentences name the operators with the longest run times, the nodes that
+            cannot be rewritten, and the refused improvements.
+        operators: The share of each operator in the run time of the original, if the nodes of the model were timed.
         refused: The number of improvements that were found but not used, by reason.
         rewrites_tried: The number of tried rewrites. A rewrite of a part of the model counts as tried if the run time of the
             rewritten part is estimated.
@@ -249,7 +250,7 @@ class Report:
             seconds per run, according to the cost model. The saving decreases if a measurement of the whole model shows a
             smaller saving.
         operator_counts: For each operator whose node count changes, the counts in the original and in the result.
-        kernels: The kernels of the result, or None if there are none.
+        kernels: The kernels of the result. The value is None if the result has no kernels.
     """
 
     model: str

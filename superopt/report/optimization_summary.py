@@ -24,7 +24,7 @@ def verdict(report: Report) -> Text:
 def summary(report: Report, *, target: str = "", verbose: bool = False) -> RenderableType:
     """Return the report for a terminal: the verdict, a summary, and (if `verbose` is True) tables.
 
-    `target` is the path of the written file, or an empty text if no file was written.
+    `target` is the path of the written file. The text is empty if no file was written.
 
     The summary names the few rules with the largest gains, the reasons for the verdict, and next steps for the user. The tables
     list all rules, the segments that gained, and the operators that cannot be rewritten.
@@ -41,7 +41,7 @@ def summary(report: Report, *, target: str = "", verbose: bool = False) -> Rende
 def labelled_rows(rows: Iterable[tuple[str, str]]) -> Table:
     """Return labels and plain texts as two columns.
 
-    If successive rows have equal labels, only the first of these rows shows the label.
+    If successive rows have equal labels, only the first row shows the label.
     """
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, style="bold")
@@ -159,7 +159,7 @@ def _contributions(rules: Iterable[AppliedRule], measured: float) -> Iterator[st
 
 
 def _by_gain(rules: Iterable[AppliedRule]) -> tuple[list[AppliedRule], list[AppliedRule]]:
-    """Divide the rules into rules that save time by themselves, and rules that only make other rules applicable."""
+    """Divide the rules into rules that save time by themselves, and rules that only make further rules applicable."""
     listed = list(rules)
     return [rule for rule in listed if rule.gain > 0], [rule for rule in listed if rule.gain <= 0]
 
@@ -207,7 +207,7 @@ def _session(tuning: SessionTuning) -> str:
 
 
 def _uncovered_lines(report: Report) -> Iterator[str]:
-    """Yield lines on nodes that cannot be rewritten: a line for each operator and reason, and a line for the rest."""
+    """Yield lines on nodes that cannot be rewritten: a line for each operator and reason, and a line for other nodes."""
     slow = [row for row in report.uncovered if row.share >= REPORT.min_hint_share or not report.operators]
     rows = slow[: REPORT.max_uncovered_operators]
     for row in rows:

@@ -1,4 +1,4 @@
-"""The report of `superopt pack`: what packed models share, and how far their outputs differ, as text and as JSON."""
+"""The report of `superopt pack`, as text and as JSON: the shared parts of packed models, and the differences of the outputs."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class PackedTenant:
     """One of the models in a packed model.
 
     Attributes:
-        name: The name of the tenant, which precedes the names of its outputs.
+        name: The name of the tenant. The names of the tenant's outputs begin with this name.
         model: The label of the model.
         nodes: The number of nodes.
         weight_bytes: The bytes of all tensors.
-        outputs: The largest difference of each output from the output of the original, over all compared inputs. Empty if the
-            original gives different outputs for the same inputs.
+        outputs: The largest difference of each output from the output of the original, over all compared inputs. The tuple is
+            empty if the original gives different outputs for the same inputs.
     """
 
     name: str

@@ -18,7 +18,7 @@ from superopt.report.number_texts import duration
 class Rate:
     """The rate at which a device does one kind of work.
 
-    `highest` is the highest rate in units per second. `half_from` is the smallest amount of work at which the rate is at least
+    `highest` is the highest rate in units per second. `half_from` is the smallest amount of work for which the rate is at least
     half of `highest`.
     """
 
@@ -30,7 +30,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class NodeTime:
-    """A measured node: its operator, the shapes of its operands, and its run time in seconds, measured in isolation.
+    """A measured node: the operator, the shapes of the operands, and the run time in seconds, measured in isolation.
 
     If `cold` is True, the node's weights were in no cache of the processor during the measurement.
     """
@@ -50,7 +50,7 @@ class ModelTime:
         nodes: The number of nodes.
         measured: The sum of the nodes' measured seconds.
         predicted: The sum of the nodes' predicted seconds. The prediction for a node does not use the node's measured time.
-        reason: The reason why there are no times, or an empty text.
+        reason: The reason why there are no times. The text is empty if there are times.
     """
 
     model: str
@@ -64,8 +64,8 @@ class ModelTime:
 class PredictionErrors:
     """The accuracy of predicted times, as factors between the predicted and the measured times of nodes.
 
-    The factor of a node is the larger of its two times (predicted and measured) divided by the smaller time. The prediction for
-    a node does not use the node's measured time.
+    A node has a predicted time and a measured time. The factor of the node is the larger time divided by the smaller time. The
+    prediction for a node does not use the node's measured time.
 
     Attributes:
         two_thirds: Two thirds of the nodes have at most this factor.
@@ -92,12 +92,12 @@ class Profiling:
         caches: The sizes in bytes of the processor's caches.
         known: The number of measured nodes.
         largest: The measured nodes with the longest times.
-        roofline: The accuracy of predictions from the roofline alone. None if there are too few measured nodes.
-        corrected: The accuracy of predictions from the roofline and from similar nodes. None if there are too few measured
-            nodes.
+        roofline: The accuracy of predictions from the roofline alone. The value is None if there are too few measured nodes.
+        corrected: The accuracy of predictions from the roofline and from similar nodes. The value is None if there are too few
+            measured nodes.
         models: The times of the given models.
-        others: For each other device in the cache, the number of measured nodes.
-        unkept: The reason why times could not be stored, or an empty text.
+        others: The number of measured nodes of each further device in the cache.
+        unkept: The reason why times could not be stored. The text is empty if all times were stored.
     """
 
     device: str

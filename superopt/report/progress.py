@@ -37,7 +37,7 @@ class Progress:
         total: The number of parts, or 0 if this number is unknown.
         detail: The latest event.
         stage: The name of the run's stage that contains the phase.
-        place: The number of this stage, counted from 1. The number is 0 if the run has no stages.
+        place: The number of the stage `stage`, counted from 1. The number is 0 if the run has no stages.
         stages: The number of all stages.
         search: The state of the search, if the run is searching.
     """

@@ -35,7 +35,9 @@ class VerdictRow(Protocol):
 
     @property
     def bounded(self) -> Sequence[str]:
-        """The sizes and attributes of which the proof covers only some values. Empty if the proof holds for all values."""
+        """The sizes and attributes for which the proof covers only some values. The result is empty if the proof holds for all
+        values.
+        """
 
     @property
     def ranks(self) -> Sequence[str]: ...

@@ -15,7 +15,9 @@ from superopt.rules.store import StoredRule
 
 @dataclass(frozen=True)
 class AddedRule:
-    """A user's rule that was proved. `unused` is the reason why a search never applies the rule, or an empty text."""
+    """A user's rule that was proved. `unused` is the reason why a search never applies the rule. The text is empty if a search
+    may apply the rule.
+    """
 
     stored: StoredRule
     unused: str
@@ -23,7 +25,7 @@ class AddedRule:
 
 @dataclass(frozen=True)
 class AddedRules:
-    """The result of `superopt rules add`: the path for `superopt optimize --rules`, and the rules of the file."""
+    """The result of `superopt rules add`: the path for `superopt optimize --rules`, and the rules in the file at this path."""
 
     path: str
     rules: tuple[AddedRule, ...]

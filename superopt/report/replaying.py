@@ -1,4 +1,4 @@
-"""Render the report of `superopt replay`: how many recorded rewrites were applied, which were left out, and why."""
+"""Render the report of `superopt replay`: the number of applied rewrites, and the reasons for omitted rewrites."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from superopt.report.optimization import Rounding, Timing
 class ReplayReport:
     """The report of a replay: recorded rewrites that were applied to another model.
 
-    A segment is a part of the model that was rewritten. If a rewrite was made in several equal segments, it counts once for
-    each segment.
+    A segment is a part of the model that was rewritten. If a rewrite was made in several equal segments, the rewrite counts
+    once for each segment.
 
     Attributes:
         model: The name of the model.

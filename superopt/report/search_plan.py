@@ -41,7 +41,7 @@ class SearchPlan:
         model: The name of the model.
         nodes: The number of nodes.
         islands: The regions that the search can rewrite, the largest first.
-        sizes: The sizes of the dynamic dimensions for the measurements of the model. Empty if there are none.
+        sizes: The sizes of the dynamic dimensions for measurements. The tuple is empty if the model has no dynamic dimensions.
         budget: The largest number of seconds that the search would take.
         seed: The random seed.
         mode: The floating-point mode.
@@ -52,7 +52,7 @@ class SearchPlan:
             values and sizes.
         operators: The share of the run time of each operator.
         uncovered: The nodes that the search cannot rewrite, by operator and reason.
-        failed: The reason why the model cannot be searched, or an empty text.
+        failed: The reason why the model cannot be searched. The text is empty if the model can be searched.
     """
 
     model: str

@@ -18,7 +18,7 @@ FLAG_MEANINGS = {
 }
 """The change of results that each of these floating-point flags permits (docs/floating-point.md)."""
 BOUNDED = frozenset({"nnan", "ninf", "range", "cancel"})
-"""The flags that the mode `relaxed` allows only where an analysis of the model shows that values are bounded."""
+"""The flags that the mode `relaxed` allows only at places where an analysis of the model shows that values are bounded."""
 ANALYSED = "rewrites that need finite or bounded values are used only where an analysis of the model guarantees such values"
 EXAMPLE = "example "
 """The prefix of the names of inputs that the user gave."""
@@ -36,7 +36,9 @@ def node_changes(report: Report) -> str:
 
 
 def outcome_of_checks(report: Report) -> str:
-    """Return a statement on whether the result passed the check, and on how its outputs may differ from the original's."""
+    """Return a statement on whether the result passed the check, and on how the outputs of the result and the original may
+    differ.
+    """
     if report.rounding is None:
         return "no numerical check was made"
     differences = {
@@ -129,7 +131,7 @@ def proofs(rules: tuple[AppliedRule, ...]) -> Iterator[str]:
 
 
 def rewrite_outline(text: str) -> str:
-    """Return both sides of a rule without attributes, as in `relu(x) + 0 becomes relu(x)`.
+    """Return the text of both sides of a rule without attributes, as in `relu(x) + 0 becomes relu(x)`.
 
     Returns an empty text if the outline is too long, or if `text` is the description of a step and not a rule.
     """

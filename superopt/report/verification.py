@@ -32,11 +32,12 @@ class Verification:
         segments: The number of segments (parts of the model that were rewritten).
         mode: The floating-point mode.
         assumptions: The assumptions in the certificate.
-        weights: The counts of unchanged weights, of new weights that equal their terms, and of new weights without a term.
+        weights: The number of unchanged weights, the number of new weights that equal their terms, and the number of new
+            weights without a term.
         linked: Three counts of comparisons between the terms of segments and values from a run of a model. The first count is
-            for values of the original, which are compared with terms from before the rewrite steps. The second count is for
-            values of the optimized model, which are compared with terms from after the rewrite steps. The third count is for
-            comparisons that were left out.
+            for the terms before the rewrite steps, which are compared with values of the original. The second count is for the
+            terms after the rewrite steps, which are compared with values of the optimized model. The third count is for omitted
+            comparisons.
         run: The counts of sizes, inputs and elements for which the outputs of both models were compared.
     """
 

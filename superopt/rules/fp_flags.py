@@ -1,7 +1,7 @@
 """Floating-point flags: the assumptions and permissions that a rewrite over the real numbers needs in IEEE arithmetic.
 
-Rules are proved over the real numbers. Each rule carries the flags that it needs to hold in floating-point arithmetic, as an
-LLVM instruction carries fast-math flags.
+Rules are proved over the real numbers. Each rule has a set of flags, as an LLVM instruction has fast-math flags. The rule holds
+in floating-point arithmetic under the assumptions and permissions of its flags.
 """
 
 from __future__ import annotations

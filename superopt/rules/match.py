@@ -85,7 +85,7 @@ class Match:
 
     @property
     def covered(self) -> Counter[Term]:
-        """A multiset: the operands of the first term in `roots`, without the operands that the pattern does not match."""
+        """The multiset of those operands of the first term in `roots` that the pattern matches."""
         return Counter(self.roots[0].args) - Counter(self.rests[0])
 
     def at(self, root: Term) -> Term | None:

@@ -100,7 +100,8 @@ def parse_rules(text: str) -> list[Rule]:
 
 
 def stated_rules(text: str) -> list[Rule]:
-    """Return the rules of a file as `parse_rules` does, but parse the terms of a rule only when its equations are requested.
+    """Return the rules of a file, like `parse_rules`. The terms of a rule are parsed only when the rule's equations are
+    requested.
 
     Raises:
         NotationError: A line does not have the form of a rule, or two rules have the same name.

@@ -47,7 +47,7 @@ class LedgerEntry:
         bounded: The values for which a bounded proof holds.
         axioms: The axioms that the proof uses.
         instances: The ground instances of `axioms` that a check of the proof needs.
-        unasked: The digests of arithmetic questions that a check of the proof can skip.
+        unasked: The digests of arithmetic questions (whether conditions imply a condition) that a check of the proof can skip.
         specs: The digest of each operator in the statement or in an axiom of its proof.
         origin: A text that says how the rule was found.
         samples: The number of random instances at which both sides were evaluated and were equal.
@@ -253,7 +253,9 @@ def load(folder: Path | None = None) -> list[StoredRule]:
 
 @functools.lru_cache(maxsize=1)
 def _load(folder: Path, _contents: bytes, _definitions: tuple[str, ...]) -> tuple[StoredRule, ...]:
-    """Return the rules of a store, which depend on the contents of its files and on the definitions of the operators."""
+    """Return the rules of a store. The rules depend on the contents of the store's files and on the definitions of the
+    operators.
+    """
     return tuple(load_families(families(folder), folder, "superopt generate writes the store again"))
 
 

@@ -43,7 +43,7 @@ class Proved:
             operators instead of axioms.
         instances: The ground instances of the axioms that prove the statement, as `superopt.proof.axioms.ground` writes them.
         kind: "axioms" for a proof from axioms, or "index" for a proof from the definitions.
-        unasked: The digests of arithmetic questions that a check of the proof can skip.
+        unasked: The digests of arithmetic questions (whether conditions imply a condition) that a check of the proof can skip.
     """
 
     milliseconds: float

@@ -21,7 +21,7 @@ from superopt.speclib.composite import unfolded
 
 @dataclass(frozen=True)
 class Work:
-    """The floating-point operations and the memory traffic in bytes of a computation. No cache keeps data between operators."""
+    """The floating-point operations of a computation, and its memory traffic in bytes, without any cache between operators."""
 
     flops: int
     bytes: int
@@ -76,8 +76,8 @@ class _Costs:
     def tensor(self, shape: tuple[Extent, ...], at: Callable[..., _Cost]) -> index.Tensor:
         """Return a tensor whose elements are computed once.
 
-        The first access to the tensor adds the operations that compute all of its elements to `self.flops`. An access itself
-        costs no operations. The cost of an access is the reads that compute one element.
+        The first access to the tensor adds the operations that compute all of its elements to `self.flops`. The returned cost
+        of an access contains no operations. The cost contains only the reads for one element.
         """
 
         @functools.cache

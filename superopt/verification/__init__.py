@@ -4,7 +4,7 @@ Verification and the search share only the rule store, the term language, the de
 messages (`superopt.protobuf`) and ONNX Runtime. An import contract in pyproject.toml enforces this separation. Read `models`
 first, then `steps` and `derivation`. `superopt.flows.verify` shows the order of the checks.
 
-    `models`: a model as read from its file: inputs, expressions in names of dimensions, nodes, nested bodies, tensors.
+    `models`: reads a model file: the inputs, the expressions in names of dimensions, the nodes, the nested bodies, the tensors.
     `certificates`: the parser of certificates.
     `contents`: the content digest of a model, independent of where tensors are stored.
     `steps`: checks each rewrite step, by a stored rule or on random inputs.

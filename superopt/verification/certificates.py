@@ -27,7 +27,10 @@ RELATIONS = (">=", "==", "!=")
 State = tuple[Term, ...]
 
 Scope: TypeAlias = "tuple[tuple[str, str], ...]"
-"""The path to a graph, from the top graph inwards: pairs of a node's first output and the attribute with the next graph."""
+"""The path from the top graph to a nested graph.
+
+Each element of the path is a pair: the first output of a node, and the name of the node's attribute that holds the next graph.
+"""
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,7 @@ class Certificate:
         optimized: The content digest of the optimized model.
         rewritten: Whether the models differ.
         rules: The digest of every stored rule that a step names.
-        sizes: The models were run at these sizes of dynamic dimensions.
+        sizes: The sizes of dynamic dimensions at which the models were run.
         passes: The passes of the search, in order.
         stored: Names of values. The original computes these values from weights alone, and the optimized model stores the
             values as weights.
@@ -107,8 +110,8 @@ class Certificate:
         ordinary: The assumptions about input values on which the steps rely in this mode.
         assumptions: The assumptions on dynamic dimensions.
         specialization: The fixed inputs and sizes, and the branches of the original that are always taken.
-        kernels: What is said about the library of kernels, or an empty mapping: the SHA-256 of the `library` and of its
-            `source`, the `compiler` and the `flags`.
+        kernels: The description of the library of kernels: the SHA-256 of the `library` and of its `source`, the `compiler` and
+            the `flags`. Without a library, the mapping is empty.
     """
 
     original: str

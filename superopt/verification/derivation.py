@@ -5,9 +5,10 @@ compute before and after the rewrite steps. There are three checks: nodes outsid
 their terms in the certificate, and the nodes of each segment compute the stated terms.
 
 The checks translate neither nodes to terms nor terms to nodes. Nodes are compared in the form in which the files store the
-nodes. New weights are computed from the original's weights, and compared within the rounding error of this computation. A
-segment's old terms are its terms before the rewrite steps, and its new terms are its terms after the steps. Old terms are
-evaluated on values from a run of the original. New terms are evaluated on values from a run of the optimized model.
+nodes. New weights are computed again from the original's weights. The results and the stored new weights must agree within the
+rounding error of this computation. A segment's old terms are its terms before the rewrite steps, and its new terms are its
+terms after the steps. Old terms are evaluated on values from a run of the original. New terms are evaluated on values from a
+run of the optimized model.
 """
 
 from __future__ import annotations
@@ -119,12 +120,12 @@ class Tensors:
 def check_weights(original: ModelSource, optimized: ModelSource, certificate: Certificate) -> Weights:
     """Check that every weight of the optimized model is a weight of the original, or equals its term in the certificate.
 
-    A new weight without a term is accepted if the weight is small, or contains integers or booleans. A weight may replace a
-    value that the original computes only if `check_stored` compares the weight with this value.
+    A new weight without a term is accepted if the weight is small, or contains integers or booleans. A weight with the name of
+    a value that the original computes needs a term, or is compared with this value by `check_stored`.
 
     Raises:
-        CertificateError: A weight replaces a computed value, or differs from the original's weight of the same name. Or a new
-            weight has no term, or does not equal its term.
+        CertificateError: A weight replaces a computed value that `check_stored` does not compare, or differs from the
+            original's weight of the same name. Or a new weight has no term, or does not equal its term.
     """
     before, after = Tensors(original), Tensors(optimized)
     results = {name for node in original.proto.graph.node for name in node.output}
@@ -264,8 +265,8 @@ class _Made:
 def _of_magnitudes(term: Term) -> Term:
     """Return the term with differences replaced by sums, and scale factors replaced by their magnitudes.
 
-    If the returned term is evaluated on the magnitudes of the variables, its value is an upper bound. The numbers that `term`
-    adds have magnitudes whose sum is at most this bound.
+    The returned term is evaluated on the magnitudes of the variables. Its value is an upper bound on the sum of the magnitudes
+    of the numbers that `term` adds.
     """
     done: dict[Term, Term] = {}
     for part in subterms(term):
@@ -366,8 +367,8 @@ def _require_same(
         aliases: A mapping from the name of a replaced value to the name of the value that is read instead.
 
     Raises:
-        CertificateError: A node that exists only in the optimized graph computes a value of the original. This value is not an
-            output of a segment.
+        CertificateError: A node that exists only in the optimized graph computes a value of the original that is not an output
+            of a segment.
     """
     known = {_outputs(node): node for node in before.node}
     names = {name for outputs in known for name in outputs} | {value.name for value in before.input}

@@ -1,9 +1,9 @@
 """Sizes and values on which `verify` runs two models.
 
-Sizes are small and large, have different residues, and lie just below and above the constants in the model. Different dynamic
-dimensions also get different sizes. Values include special values that real models receive: masks, infinities, NaN, mixed
-magnitudes in one tensor, zeros, constant rows and denormals. In some inputs, elements are equal to constants of the model. In
-other inputs, whole rows have large magnitudes at which exponentials or sigmoids are tiny.
+Sizes are small and large, give different remainders in divisions, and lie just below and above the constants in the model.
+Different dynamic dimensions also get different sizes. Values include special values that real models receive: masks,
+infinities, NaN, mixed magnitudes in one tensor, zeros, constant rows and denormals. In some inputs, elements are equal to
+constants of the model. In other inputs, whole rows have large magnitudes at which exponentials or sigmoids are tiny.
 """
 
 from __future__ import annotations

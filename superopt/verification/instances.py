@@ -115,7 +115,8 @@ def _together(shown: Mapping[Term, Term], wanted: Mapping[Term, Term]) -> bool:
         wanted: The replacement of each root.
 
     Returns:
-        False if a replacement is different, or if a result contains its own root, directly or through other results.
+        False if a final term differs from the replacement of its root, or if a result contains its own root, directly or
+        through other results.
     """
     done: dict[Term, Term] = {}
     under_way: set[Term] = set()
@@ -244,7 +245,7 @@ def _in_turn(patterns: Sequence[Term], terms: Sequence[Term], binding: StepBindi
 
 
 def _some(patterns: list[Term], terms: list[Term], binding: StepBinding) -> Iterator[tuple[StepBinding, tuple[Term, ...]]]:
-    """Match all patterns with different operands in `terms`, and yield each match with the unmatched operands."""
+    """Match each pattern with a different operand in `terms`, and yield each match with the unmatched operands."""
     if not patterns:
         yield binding, tuple(terms)
         return
@@ -332,7 +333,7 @@ def _solved(binding: StepBinding) -> StepBinding | None:
 def _linear(extent: Extent, unknown: Sym, value: Extent) -> Extent | None:
     """Return the value of `unknown` at which the extent equals `value`.
 
-    The result is None if the extent is not linear in `unknown`, or if an integer unknown would need a fraction.
+    The result is None if the extent is not linear in `unknown`, or if the value of an integer unknown is not an integer.
     """
 
     def filled(number: int) -> Extent:

@@ -167,8 +167,8 @@ def compare_runs(
         provider: The execution provider.
         threads: The number of intra-op threads.
         seed: The seed of the random inputs.
-        inside: A function that is called with one set of input values at each of the first few sizes of at least 1, and with
-            each example.
+        inside: A function that is called with each example, and with one set of input values at each of the first few choices
+            of sizes without a 0.
         fixed: The fixed inputs and sizes. The optimized model must not run with other values or sizes.
         examples: Values of inputs, by name, on which the models are run first. Inputs that an example leaves out are random.
 

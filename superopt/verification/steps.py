@@ -65,7 +65,7 @@ class StepChecker:
         The steps must lead from the terms `rewrite.before` to the terms `rewrite.after`.
 
         Raises:
-            CertificateError: A step replaces a missing term, names no stored rule, or is not shown to be right.
+            CertificateError: A step replaces a missing term, names no stored rule, or fails its check.
         """
         state, shown = rewrite.before, list[CheckedStep]()
         for step in rewrite.steps:

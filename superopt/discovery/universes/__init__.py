@@ -4,9 +4,9 @@ Read `pointwise` first, then `families`, which puts all universes in order.
 
     `families`: all universes in the order of exploration, the names of the rule families, and the subject of each family.
     `matrix`: matrix products with elementwise operators, slices, concatenations and reductions.
-    `pointwise`: functions of single elements, maxima, clamps and conditions. Some rules change the order of one of these
-        functions and an operator that only moves elements.
-    `elementwise`: a universe for each elementwise operator that no other module mentions. The universe is made from the
+    `pointwise`: functions of single elements, maxima, clamps and conditions. Some rules exchange a function of this kind with
+        an operator that only moves elements.
+    `elementwise`: a universe for each elementwise operator that occurs in no other module. The universe is made from the
         operator's definition.
     `reductions`: sums, means, maxima, softmax, normalizations, repetition and scans (cumulative sums).
     `batches`: batched matrix products, stacked tensors, and rows at constant positions.

@@ -1,4 +1,4 @@
-"""Universes for elementwise operators: vocabularies for rules by which an operator commutes with operators that move elements.
+"""Universes for elementwise operators. In the rules of these universes, an operator commutes with operators that move elements.
 
 An operator that no other module mentions gets a universe here. A new definition in specs/ is therefore enough to find rules
 about the new operator.

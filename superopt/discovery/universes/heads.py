@@ -5,10 +5,10 @@ The universes (vocabularies from which terms are enumerated) include:
 - Operations on attention scores, elementwise or on rows. The heads are a separate axis, are grouped, or are flattened into the
   batch.
 - Heads in a batch of size 1. ONNX Runtime fuses a transpose of three axes into a product, but not a transpose of four axes.
-- Operators that cancel. A transpose moves the axis of heads before the axis of rows, and another transpose moves it back. A
-  reshape flattens heads, and another reshape splits them.
+- Operators that cancel. A transpose moves the axis of heads before the axis of rows, and a second transpose moves the axis of
+  heads back. A reshape flattens heads, and a second reshape splits the heads.
 - Products of heads, written as products of stacks of matrices.
-- Keys and values that several query heads share. Exporters repeat the shared keys and values for each of these query heads.
+- Keys and values that several query heads share. Exporters repeat the shared keys and values for each query head.
 """
 
 from __future__ import annotations

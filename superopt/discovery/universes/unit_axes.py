@@ -41,11 +41,11 @@ def _lone(name: str, rows: Extent) -> Universe:
 
 
 def _head(name: str, *batch: Extent, rows: Extent) -> Universe:
-    """Return a universe (a vocabulary for enumeration) of matrix products in which the left matrix is a column of ones and the
-    right matrix is a row.
+    """Return a universe (a vocabulary for enumeration) of matrix products. The left matrix is a column of ones, and the right
+    matrix is a row.
 
-    Such products occur if attention has only a single token to attend to. The matrices are stacked along leading axes with the
-    extents `batch`, for example one matrix for each head. The column has `rows` elements.
+    Matrix products of this form occur if attention has only a single token to attend to. Both matrices are stacked along
+    leading axes with the extents `batch`. For example, there is one matrix for each head. The column has `rows` elements.
     """
     axes = (*range(-2 - len(batch), -2), -1)
     return Universe(

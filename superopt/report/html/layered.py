@@ -52,7 +52,7 @@ class LayeredDrawing:
 
 
 def draw_part(part: DrawnPart, *, sideways: bool = False) -> LayeredDrawing | None:
-    """Return a drawing of the part of a model, or None if the part is too large to be drawn.
+    """Return a drawing of the part of a model. If the part is too large for a drawing, return None.
 
     If the part has many nodes, equal nodes of a row are drawn as one box with their count. A drawing is read from top to
     bottom, or from left to right if `sideways` is True. A sideways drawing shows neither attributes nor shapes.

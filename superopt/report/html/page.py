@@ -29,7 +29,7 @@ class UsedRule:
         name: The name of the rule.
         times: The number of steps that apply the rule in one copy of the part.
         left: The left side in the rule notation, or a description of the step.
-        arrow: The arrow between the sides, or an empty text if there is only a description.
+        arrow: The arrow between the sides. The text is empty if the step has only a description.
         right: The right side.
         kind: The reason why the step is right, in a few words.
         proved: Whether the rule is a stored rule, which has a proof.
@@ -113,15 +113,15 @@ class PageContent:
     Attributes:
         report: The report of the optimization.
         parts: The rewritten parts to draw, in descending order of saving.
-        savings: Pairs of the title of a rewritten part and the predicted saving. Parts that are not drawn are included.
-        times: The seconds of each operator in a run of the original, and in a run of the optimized model. Empty if operators
-            were not timed.
-        times_note: A note that says how the operators were timed, or why no operator was timed.
+        savings: Pairs of a rewritten part's title and the predicted saving. The pairs include parts that are not drawn.
+        times: The seconds of each operator in a run of the original, and in a run of the optimized model. The mapping is empty
+            if operators were not timed.
+        times_note: A note on how the operators were timed, or on why no operator was timed.
         counts: The counts of nodes of each operator in both models.
         command: A command that repeats the optimization.
-        source: The file of the original, for commands, or an empty text if the file is not known.
-        target: The file of the result, for commands, or an empty text if the file is not known.
-        certificate: The file of the certificate, or an empty text.
+        source: The file of the original, for commands. The text is empty if the file is not known.
+        target: The file of the result, for commands. The text is empty if the file is not known.
+        certificate: The file of the certificate. The text is empty if no certificate was written.
         rules: The rules of all applied steps, without repetitions.
     """
 
@@ -147,8 +147,8 @@ def figure_of(part: DrawnPart) -> PartFigure:
 def used_rule(applied: AppliedRule, times: int, stored: StoredRule | None) -> UsedRule:
     """Return the values that the templates of the HTML page show for an applied rule: its sides, its proof and facts about it.
 
-    `times` is the number of steps that apply the rule. `stored` is the rule with its ledger entry from the rule store, or None
-    if the store does not contain the rule.
+    `times` is the number of steps that apply the rule. `stored` is the rule with its ledger entry from the rule store. The
+    argument is None if the store does not contain the rule.
     """
     text = (
         applied.text

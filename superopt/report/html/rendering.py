@@ -27,7 +27,7 @@ TEMPLATES = Path(__file__).resolve().parent / "templates"
 CARD_WIDTH, CARD_HEIGHT = 1080.0, 106.0
 """The width and height, in pixels, of the area on the card for one side of a rewritten part."""
 HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ufffe\uffff]")
-"""Control characters. HTML and SVG documents may not contain them."""
+"""Control characters, which HTML and SVG documents may not contain."""
 
 
 def page_html(page: PageContent) -> str:
@@ -68,9 +68,9 @@ def _rendered(template: str, page: PageContent) -> str:
 
 
 def _pictured(parts: Sequence[RewrittenPart]) -> RewrittenPart | None:
-    """Return the first part whose drawings can be read on the card.
+    """Return the first part with drawings that can be read on the card, or None if no drawings can be read.
 
-    If there is none, return None. Parts with small savings are left out.
+    Parts with small savings are left out.
     """
     least = REPORT.min_pictured_saving_share * max((part.saved for part in parts), default=0.0)
     large = (part for part in parts if part.saved >= least)
@@ -95,7 +95,7 @@ def _environment() -> Environment:
 
 
 def _with_code(text: str) -> Markup:
-    """Return the text with the parts between backticks as code."""
+    """Return the text. Parts of the text between backticks become code."""
     parts = [
         Markup("<code>{}</code>").format(part) if number % 2 else escape(part) for number, part in enumerate(text.split("`"))
     ]

@@ -20,7 +20,7 @@ UNCHANGED = "Safe: the model that was written is a copy of the original."
 
 @dataclass(frozen=True)
 class Headline:
-    """The headline of a page: the gain in words, figures, changes, the safety of the result, whether the model is faster."""
+    """The headline of a page: the gain in words, figures, changes, safety of the result, and whether the model is faster."""
 
     text: str
     figures: str
@@ -98,7 +98,7 @@ def _interval(t: Timing) -> str:
 
 
 def interval_strip(report: Report) -> IntervalStrip | None:
-    """Return the picture of the measured interval. If nothing was compared, return None."""
+    """Return the picture of the measured interval. If no models were compared, return None."""
     t = report.timing
     if t is None:
         return None
@@ -164,7 +164,8 @@ def _ended(report: Report) -> str:
 
 
 def next_steps(page: PageContent) -> tuple[str, ...]:
-    """Return the next steps for the reader: the hints of the report, and how to use the written files and settings.
+    """Return the next steps for the reader: the hints of the report, and sentences on how to use the written files and
+    settings.
 
     Commands are between backticks.
     """
