@@ -121,7 +121,7 @@ class OptimizationPolicy:
 
     The share equals `sweeps_time_share`, because the search applies sweeps too. Not measured.
     """
-    first_mutant_time_share: float = 0.4
+    first_mutant_time_share: float = 0.25
     """The relative weight of the pass for mutants in the search time, if this pass comes before the passes with rules.
 
     A mutant is a term that equals an operator at some output positions. Not measured.

@@ -9,14 +9,14 @@ import pytest
 
 from superopt.algebra.extent import Dim, size
 from superopt.algebra.operators import apply, registry
-from superopt.algebra.terms import Term, variable
+from superopt.algebra.terms import Term, subterms, variable
 from superopt.algebra.value_analysis import UNBOUNDED, Facts
 from superopt.notation.parsing import parse
 from superopt.notation.printing import render_terms
 from superopt.rules.fp_flags import FpMode
 from superopt.search.absorption import absorption
 from superopt.search.gate import Gate
-from superopt.search.recombination import recombinations
+from superopt.search.recombination import _between, recombinations
 
 X = variable("x", (2, 3, 5, 8))
 C, S = (variable(name, (1, 5, 4), constant=True) for name in "cs")
@@ -104,6 +104,22 @@ def test_a_rotary_embedding_of_dynamic_length_is_recognized() -> None:
     root = apply("concat", along, across, axis=-1)
     gate = Gate(FpMode.RELAXED, {}, absorption, strict=False)
     assert recombinations((root,), ["rope"], gate) == {"rope.recognized": {root: apply("rope", x, c, s, heads=3)}}
+
+
+def test_the_terms_below_the_tensor_are_not_visited() -> None:
+    deep = functools.reduce(lambda x, _: apply("tanh", x), range(300), X)
+    (root,) = parse(SPELLINGS[1][0], {"x": deep, "c": C, "s": S})
+    visited: list[Term] = []
+
+    class Visited(dict[Term, int]):
+        def get(self, term: Term, default: Any = None) -> Any:
+            visited.append(term)
+            return super().get(term, default)
+
+    inside = _between(root, deep, Visited(dict.fromkeys(subterms(root, constants=False), 1)), 0)
+    assert root in inside
+    assert deep not in inside
+    assert len(visited) < 20
 
 
 def test_only_fitting_parameters_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:

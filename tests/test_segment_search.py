@@ -8,6 +8,7 @@ import pytest
 from onnx import ModelProto, helper
 
 from superopt.algebra.dim_binding import DimBinding
+from superopt.algebra.terms import variable
 from superopt.budget import active_time
 from superopt.cost.measure import Clock
 from superopt.model.islands import Chart
@@ -96,6 +97,26 @@ def test_a_repeated_search_does_not_use_the_result_that_a_deadline_cut_short(clo
     assert search.gain().found.stopped == OUT_OF_TIME
     assert search.gain(repeated=True).found.stopped == "searched"
     assert search.stages == ["recall", "recall", *STAGES]
+
+
+def test_the_time_for_recognized_operators_is_not_taken_from_the_search_of_an_island(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = iter([100.0, 107.0])
+    found = SearchResult((variable("x", (4,)),), (), 1.0, 1.0, 0, "")
+    task = SegmentTask(found.outputs, RuleSet([]), lambda _: 1.0, lambda _: 1.0, SearchLimits(deadline=110.0))
+    search = Noted(clock)
+    deadlines: list[float] = []
+
+    def searched(_: Batch, later: SegmentTask) -> SearchResult:
+        deadlines.append(later.limits.deadline)
+        return found
+
+    monkeypatch.setattr("superopt.search.segment_search.active_time", lambda: next(seconds))
+    monkeypatch.setattr(search, "_recognize", lambda *_: found)
+    monkeypatch.setattr(search, "_find", searched)
+    search._find_in_island(Batch.__new__(Batch), task)
+    assert deadlines == [117.0]
 
 
 def test_results_behind_other_gates_and_within_other_budgets_are_cached_apart(clock: Clock) -> None:

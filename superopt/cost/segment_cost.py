@@ -36,6 +36,7 @@ class Measured:
         self.opset = opset
         self.dtype = np.dtype(dtype)
         self._known: dict[tuple[frozenset[Term], frozenset[Term]], float] = {}
+        self._ratios: dict[tuple[tuple[Term, ...], tuple[Term, ...]], float] = {}
         self._expressible: dict[tuple[Term, ...], str] = {}
         self._reference: tuple[tuple[Term, ...], ModelProto] | None = None
 
@@ -70,9 +71,11 @@ class Measured:
         """Return the speed of the second segment as a multiple of the first segment's speed.
 
         `before` contains the outputs of the first segment (a part of a model), and `after` contains the outputs of the second
-        segment. The times are measured by `Clock.ratio`.
+        segment. `Clock.ratio` times each pair of segments once.
         """
-        return self.clock.ratio(self.model(before), self.model(after))
+        if (before, after) not in self._ratios:
+            self._ratios[before, after] = self.clock.ratio(self.model(before), self.model(after))
+        return self._ratios[before, after]
 
     def require_expressible(self, outputs: tuple[Term, ...]) -> None:
         """Check that ONNX nodes can compute the terms in `outputs` at all sizes of the dynamic dimensions.

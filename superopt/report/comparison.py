@@ -27,8 +27,8 @@ class OutputDifference:
             floating-point numbers, the value is 0.
         relative: The largest distance between two finite elements, divided by the largest magnitude of the first model's output
             on the same input.
-        different: The share of elements that are not equal. Two floating-point elements count as equal if both are finite or
-            both are NaN.
+        different: The share of elements that are not equal. Two floating-point elements count as equal if both are finite,
+            both are NaN, or both are the same infinity.
     """
 
     name: str

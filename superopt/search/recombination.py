@@ -64,9 +64,7 @@ def recombinations(state: State, names: Iterable[str], gate: Gate, deadline: flo
     if not targets or gate.mode is FpMode.PRECISE:
         return found
     inner: set[Term] = set()
-    for term, operand, inside in _functions(state):
-        if expired(deadline):
-            break
+    for term, operand, inside in _functions(state, deadline):
         function = _function(term, operand, inside) if term not in inner else None
         equal = _equal(function.term, function.parameters, targets) if function is not None else None
         if function is not None and equal is not None:
@@ -105,10 +103,10 @@ class ParameterizedFunction:
     places: tuple[tuple[Term, Term], ...]
 
 
-def _functions(state: State) -> Iterator[tuple[Term, Term, frozenset[Term]]]:
+def _functions(state: State, deadline: float) -> Iterator[tuple[Term, Term, frozenset[Term]]]:
     """Yield triples (term, tensor, terms between the tensor and the term). The term may recombine elements of the tensor.
 
-    Terms near the outputs come first.
+    Terms near the outputs come first. The search ends at the active time `deadline`.
     """
     live = run_time_terms(state)
     order = {term: place for place, term in enumerate(subterms(*state, constants=False))}
@@ -121,13 +119,31 @@ def _functions(state: State) -> Iterator[tuple[Term, Term, frozenset[Term]]]:
         sources[term] = near if len(near) <= SEARCH.max_recognized_terms else frozenset()
     for term in reversed(live):
         for operand in sorted(sources[term], key=order.__getitem__):
-            if operand.shape != term.shape or operand.condition or operand.position:
-                continue
-            inside = frozenset(
-                one for one in subterms(term, constants=False, stop={operand}) if depends[one] >> order[operand] & 1
-            )
-            if _is_flat(inside, operand):
-                yield term, operand, inside
+            if expired(deadline):
+                return
+            if operand.shape == term.shape and not operand.condition and not operand.position:
+                inside = _between(term, operand, depends, order[operand])
+                if _is_flat(inside, operand):
+                    yield term, operand, inside
+
+
+def _between(term: Term, operand: Term, depends: Mapping[Term, int], place: int) -> frozenset[Term]:
+    """Return the terms from the operand (excluded) to `term` (included) that depend on the operand.
+
+    The search ends at the first operator that is not in `ALLOWED`. A number in `depends` has bit `place` set if the term
+    depends on the operand.
+    """
+    inside: set[Term] = set()
+    stack = [term]
+    while stack:
+        one = stack.pop()
+        if one == operand or one in inside:
+            continue
+        inside.add(one)
+        if one.op not in ALLOWED:
+            break
+        stack += [arg for arg in one.args if depends.get(arg, 0) >> place & 1]
+    return frozenset(inside)
 
 
 def _is_flat(inside: frozenset[Term], operand: Term) -> bool:

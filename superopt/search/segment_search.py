@@ -300,9 +300,14 @@ class SegmentSearch:
         return result_from_json(self.clock.cache.kept(key, lambda: result_to_json(result())))
 
     def _find_in_island(self, batch: Batch, task: SegmentTask) -> SearchResult:
-        """Replace terms of a whole island by single operators if this makes the island faster, and search the result."""
+        """Replace terms of a whole island by single operators if this makes the island faster, and search the result.
+
+        The search ends later by the time of these replacements, which would otherwise leave little time for a large island.
+        """
+        start = active_time()
         begun = self._recognize(batch, task, unchanged_result(task.start, task.measure), ())
-        found = self._find(batch, replace(task, start=begun.outputs))
+        limits = replace(task.limits, deadline=task.limits.deadline + active_time() - start)
+        found = self._find(batch, replace(task, start=begun.outputs, limits=limits))
         return replace(found, steps=(*begun.steps, *found.steps), before=begun.before)
 
     def _find(self, batch: Batch, task: SegmentTask) -> SearchResult:
