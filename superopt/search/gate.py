@@ -68,6 +68,57 @@ class Absorption:
     changes: bool
 
 
+class MatchedTerms:
+    """The terms that correspond to the operators in a rule, on both sides of a match.
+
+    Terms that are bound to the rule's variables are left out. If the rule matches only some operands of a sum, the remaining
+    operands are left out too. If a sum or a product is left out, the operands of this sum or product are also left out, because
+    the sum or product may have become part of a longer sum or product.
+
+    Args:
+        match: the match.
+        facts: a function that returns the facts (bounds and other properties) of a term.
+    """
+
+    def __init__(self, match: Match, facts: Callable[[Term], Facts]) -> None:
+        self._facts = facts
+        bound = {*match.binding.tensors.values(), *(term for rest in match.rests for term in rest)}
+        sums = (term for term in bound if not term.is_variable and operator(term.op).commutative)
+        stop = bound.union(*(term.args for term in sums))
+        self.replaced = subterms(*match.roots, stop=stop)
+        """The terms of the rule's left side."""
+        self.replacing = subterms(*match.replacements, stop=stop)
+        """The terms of the rule's right side."""
+
+    @property
+    def inside(self) -> list[Term]:
+        """The terms of both sides. A term that is on both sides is contained twice."""
+        return [*self.replaced, *self.replacing]
+
+    @functools.cached_property
+    def added(self) -> Mapping[Term, Facts]:
+        """A mapping from the terms that are only on the right side to their facts.
+
+        The facts of a term are derived from the facts of its operands.
+        """
+        old = set(self.replaced)
+        found: dict[Term, Facts] = {}
+        for term in self.replacing:
+            if term not in old and not term.is_variable:
+                operands = tuple(found[arg] if arg in found else self._facts(arg) for arg in term.args)
+                found[term] = raw_facts(term, operands)
+        return found
+
+    @property
+    def bring_in_rounding(self) -> bool:
+        """Whether the right side has an additional operator whose kernel may round differently from the replaced operators.
+
+        For example, ONNX Runtime's ReduceL2 in float16 gives different bits from the square root of ReduceSumSquare.
+        """
+        replaced = {term.op for term in self.replaced}
+        return not {term.op for term in self.added if not term.constant} <= replaced | CORRECTLY_ROUNDED
+
+
 class Gate:
     """A filter that decides which matches of rules a floating-point mode permits.
 
@@ -178,26 +229,19 @@ class Gate:
         undefined = {(name, value) for name, known in bound.items() if not known.defined for value in SPECIAL_VALUES}
         if undefined and undefined & self._absorption(rule).exposed:
             return False
-        if self.mode is FpMode.PRECISE and self._brings_in_rounding(match):
+        terms = MatchedTerms(match, self.facts)
+        if self.mode is FpMode.PRECISE and terms.bring_in_rounding:
             return False
         if self.mode is FpMode.FAST:
-            new_defined = all(known.defined for known in self._new(match).values())
-            return new_defined or not rule.flags & SPECIAL or not self._absorption(rule).partial
-        if self._relative and any(operator(term.op).absolute_error for term in self._new(match)):
-            old = subterms(*match.roots, stop=_outside(match))
-            if rule.flags or not any(operator(term.op).absolute_error for term in old if not term.is_variable):
+            added_defined = all(known.defined for known in terms.added.values())
+            return added_defined or not rule.flags & SPECIAL or not self._absorption(rule).partial
+        if self._relative and any(operator(term.op).absolute_error for term in terms.added):
+            replaced = (term for term in terms.replaced if not term.is_variable)
+            if rule.flags or not any(operator(term.op).absolute_error for term in replaced):
                 return False
-        return self._is_special_safe(rule, match, bound) and self._is_bounded(rule, match, bound)
+        return self._is_special_safe(rule, terms, bound) and self._is_bounded(rule, match, terms, bound)
 
-    def _brings_in_rounding(self, match: Match) -> bool:
-        """Return whether the match introduces an operator whose kernel may round differently from the replaced operators.
-
-        For example, ONNX Runtime's ReduceL2 in float16 gives different bits from the square root of ReduceSumSquare.
-        """
-        old = {term.op for term in subterms(*match.roots, stop=_outside(match))}
-        return not {term.op for term in self._new(match) if not term.constant} <= old | CORRECTLY_ROUNDED
-
-    def _is_special_safe(self, rule: Rule, match: Match, bound: Mapping[str, Facts]) -> bool:
+    def _is_special_safe(self, rule: Rule, terms: MatchedTerms, bound: Mapping[str, Facts]) -> bool:
         """Return whether the match is safe even if its rule assumes that there is no NaN or infinity.
 
         The match is safe if NaN and infinities cannot occur, or if they reach the result at the same positions on both sides.
@@ -212,10 +256,10 @@ class Gate:
         unsure = {(name, value) for name, known in bound.items() for value in self._special_values(known)}
         if unsure and unsure & self._absorption(rule).exposed:
             return False
-        if self._absorption(rule).changes and not all(self.facts(term).finite for term in _inside(match)):
+        if self._absorption(rule).changes and not all(self.facts(term).finite for term in terms.inside):
             return False
         doubtful = {(name, value) for name, value in unsure if not bound[name].finite}
-        if not doubtful and all(known.finite for known in self._new(match).values()):
+        if not doubtful and all(known.finite for known in terms.added.values()):
             return True
         return not doubtful & self._absorption(rule).different and not self._absorption(rule).partial
 
@@ -233,19 +277,20 @@ class Gate:
         possible = known.nan, known.high >= OVERFLOW, known.low <= -OVERFLOW
         return tuple(value for value, is_possible in zip(SPECIAL_VALUES, possible, strict=True) if is_possible)
 
-    def _is_bounded(self, rule: Rule, match: Match, bound: Mapping[str, Facts]) -> bool:
+    def _is_bounded(self, rule: Rule, match: Match, terms: MatchedTerms, bound: Mapping[str, Facts]) -> bool:
         """Return whether the match keeps all intentional rounding and satisfies the rule's bounds on magnitudes.
 
         For example, `(x + c) - c` with a large constant c rounds x on purpose.
         """
-        if FpFlag.RANGE in rule.flags and not all(known.finite for known in (*bound.values(), *self._new(match).values())):
+        if FpFlag.RANGE in rule.flags and not all(known.finite for known in (*bound.values(), *terms.added.values())):
             return False
-        inside = _inside(match)
-        constants = [term for term in (*match.binding.tensors.values(), *inside) if term.constant]
+        constants = [term for term in (*match.binding.tensors.values(), *terms.inside) if term.constant]
         ordinary = all(self.facts(term).ordinary for term in constants)
         cancels = FpFlag.CANCEL in rule.flags
         regroups = match.roots[0].op == "add" and any(match.rests)
-        if FpFlag.REASSOC in rule.flags and (self._moves_large_constant(match) or self._distributes_over_difference(match)):
+        if FpFlag.REASSOC in rule.flags and (
+            self._moves_large_constant(terms) or self._distributes_over_difference(match, terms)
+        ):
             return False
         if (cancels or regroups) and not ordinary:
             return False
@@ -253,30 +298,26 @@ class Gate:
             return False
         if not (cancels or regroups or FpFlag.REASSOC in rule.flags):
             return True
-        return not any(_rounds(term) for term in subterms(*match.roots, stop=_outside(match)) if term.op in SUMS)
+        return not any(_rounds(term) for term in terms.replaced if term.op in SUMS)
 
-    def _moves_large_constant(self, match: Match) -> bool:
+    def _moves_large_constant(self, terms: MatchedTerms) -> bool:
         """Return whether the match replaces a sum that contains a large constant by a different sum.
 
         For example, `(x - c) * y => x * y - c * y` moves the constant c. A sum that becomes part of an operator does not count.
         An example is the sum of attention scores and a mask, which becomes part of an attention operator.
         """
-        stop = _outside(match)
-        old, new = (
-            {term for term in subterms(*terms, stop=stop) if term.op in SUMS} for terms in (match.roots, match.replacements)
-        )
+        old, new = ({term for term in side if term.op in SUMS} for side in (terms.replaced, terms.replacing))
         large = (term for term in old - new if any(arg.constant and not self.facts(arg).ordinary for arg in term.args))
         return len(new - old) > 0 and next(large, None) is not None
 
-    def _distributes_over_difference(self, match: Match) -> bool:
+    def _distributes_over_difference(self, match: Match, terms: MatchedTerms) -> bool:
         """Return whether the match distributes products over a sum whose operands may cancel.
 
         For example, `(x - y) @ w => x @ w - y @ w` loses digits of `x - y` if x is near y. A match counts only if the new sum
         has at least two non-constant operands. The sum in `layer_norm(x) * gamma + beta` has only one non-constant operand,
         because `beta` is constant.
         """
-        stop = _outside(match)
-        old, new = ({*subterms(*terms, stop=stop)} for terms in (match.roots, match.replacements))
+        old, new = {*terms.replaced}, {*terms.replacing}
         sums = ([arg for arg in term.args if not arg.constant] for term in new - old if term.op in SUMS)
         if not any(len(moving) > 1 and any(arg.op in ROUNDING_SUMS for arg in moving) for moving in sums):
             return False
@@ -294,20 +335,6 @@ class Gate:
         known = [(sign, self.facts(arg)) for sign, arg in zip(signs, term.args, strict=True) if not arg.constant]
         ends = [sorted((sign * facts.low, sign * facts.high)) for sign, facts in known]
         return len(known) > 1 and any(low < 0 for low, _ in ends) and any(high > 0 for _, high in ends)
-
-    def _new(self, match: Match) -> Mapping[Term, Facts]:
-        """Return the facts (bounds and other properties) of all terms that the match adds, as a mapping from terms to facts.
-
-        The facts of a term are derived from the facts of its operands.
-        """
-        stop = _outside(match)
-        old = set(subterms(*match.roots, stop=stop))
-        found: dict[Term, Facts] = {}
-        for term in subterms(*match.replacements, stop=stop):
-            if term not in old and not term.is_variable:
-                operands = tuple(found[arg] if arg in found else self.facts(arg) for arg in term.args)
-                found[term] = raw_facts(term, operands)
-        return found
 
 
 def sum_cancels_in_state(term: Term, operands: Sequence[Facts]) -> bool:
@@ -341,22 +368,3 @@ def _rounds(term: Term) -> bool:
         elif not one.constant:
             signs.setdefault(one, []).append(sign)
     return any(not sum(known) for known in signs.values())
-
-
-def _inside(match: Match) -> list[Term]:
-    """Return the terms that correspond to the operators in the rule, on both sides of the match.
-
-    Terms that are bound to the rule's variables are left out. If the rule matches only some operands of a sum, the remaining
-    operands are left out too.
-    """
-    return subterms(*match.roots, *match.replacements, stop=_outside(match))
-
-
-def _outside(match: Match) -> set[Term]:
-    """Return the terms that are bound to the rule's variables, and the unmatched operands of a sum.
-
-    The operands of sums and products among these terms are included, because such a sum or product may have become part of a
-    longer sum or product.
-    """
-    found = {*match.binding.tensors.values(), *(term for rest in match.rests for term in rest)}
-    return found | {part for term in found if not term.is_variable and operator(term.op).commutative for part in term.args}
