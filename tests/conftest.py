@@ -1,4 +1,5 @@
-"""Settings for all tests: markers of slow tests, Hypothesis profiles, one thread per session, and one child process.
+"""Settings for all tests: markers of slow tests, Hypothesis profiles, one thread per session, short comparisons, and one child
+process.
 
 The profile `check` draws the same examples on every run. The profile `search` draws many new examples, to find bugs.
 """
@@ -7,11 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from superopt.child.process import reuse_child
+from superopt.policy import OPTIMIZATION
 
 settings.register_profile("check", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("search", deadline=None, max_examples=3000, suppress_health_check=list(HealthCheck))
@@ -24,6 +27,14 @@ os.environ.pop("COLUMNS", None)  # pytest-xdist sets COLUMNS, which would limit 
 def _one_core(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let sessions have one thread by default, because the processes of pytest share the cores."""
     monkeypatch.setattr("superopt.flows.settings.core_count", lambda: 1)
+
+
+@pytest.fixture(autouse=True)
+def _short_comparisons(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let timing comparisons of candidate models end early, because the models of tests are small."""
+    short = replace(OPTIMIZATION, full_comparison_seconds=1.0, hurried_comparison_seconds=0.5, glance_seconds=0.2)
+    for module in ("superopt.flows.optimize", "superopt.search.judging"):
+        monkeypatch.setattr(f"{module}.OPTIMIZATION", short)
 
 
 @pytest.fixture(autouse=True, scope="session")

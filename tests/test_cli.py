@@ -23,7 +23,6 @@ from superopt.cli.arguments import all_actions, parse_arguments
 from superopt.cli.types import time_span
 from superopt.discovery.candidates import UniverseCounts
 from superopt.flows.generate import Generation
-from superopt.policy import OPTIMIZATION
 from superopt.proof.ledger import LedgerRow
 from superopt.report.progress import Progress
 from superopt.rules.rule import parse_rule, parse_rules
@@ -475,7 +474,6 @@ def test_a_faster_model_is_written_with_a_table(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, source: Path, target: Path
 ) -> None:
     monkeypatch.setattr(PREPARE, "load_rules", lambda: parse_rules("factor: x @ y + x @ z => x @ (y + z) for x[2], y[2], z[2]"))
-    monkeypatch.setattr(FLOW, "OPTIMIZATION", replace(OPTIMIZATION, full_comparison_seconds=1.0))
     names = [f"w[bold]{i}" for i in range(8)]
     nodes = [helper.make_node("MatMul", ["x", name], [f"p{name}"]) for name in names]
     total = "p" + names[0]

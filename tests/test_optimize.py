@@ -80,8 +80,7 @@ def branches(blocks: int = 1) -> onnx.ModelProto:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Make comparisons short, skip relowering and the comparison of a pass, and keep no times between tests."""
-    monkeypatch.setattr(FLOW, "OPTIMIZATION", replace(OPTIMIZATION, full_comparison_seconds=1.0))
+    """Skip relowering and the comparison of a pass, and keep no times between tests."""
     monkeypatch.setattr(FLOW, "relower", lambda *_: ())
     monkeypatch.setattr(FLOW, "ratio_in_context", lambda *_: None)
     monkeypatch.setattr(FLOW, "default_path", lambda: tmp_path / "times.sqlite")

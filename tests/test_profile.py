@@ -29,7 +29,7 @@ from superopt.cost.prices import Prices, load_prices
 from superopt.cost.roofline import Roofline, fit_curve, rate
 from superopt.errors import InvalidModelError, ProfileError, SuperoptError, TargetError
 from superopt.flows.profile import profile
-from superopt.policy import COST, OPTIMIZATION
+from superopt.policy import COST
 from superopt.report.optimization_summary import summary
 from superopt.rules.rule import parse_rules
 from superopt.runtime.cache import Cache, Json
@@ -408,7 +408,6 @@ def test_what_has_no_price_is_said() -> None:
 
 def test_the_choice_is_that_of_measuring_and_nothing_is_measured(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, FACTOR)
-    monkeypatch.setattr(FLOW, "OPTIMIZATION", replace(OPTIMIZATION, full_comparison_seconds=1.0))
     measured = superopt.optimize(branches(), budget=60.0, moves=("rules",))
     for place in (
         "superopt.runtime.kernel.Kernel.timed",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from onnx import NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 import superopt
 from superopt.errors import CheckFailedError, InvalidModelError
 from superopt.flows.optimized import Optimized
-from superopt.policy import OPTIMIZATION
 from superopt.rules.rule import parse_rules
 from superopt.runtime.check import check_candidate
 from superopt.runtime.session import Device, Session, random_inputs
@@ -36,8 +34,7 @@ NEWEST = 26
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Make comparisons short, use one rule, and keep no times between tests."""
-    monkeypatch.setattr(FLOW, "OPTIMIZATION", replace(OPTIMIZATION, full_comparison_seconds=0.5))
+    """Use one rule, and keep no times between tests."""
     monkeypatch.setattr(FLOW, "default_path", lambda: tmp_path / "times.sqlite")
     monkeypatch.setattr(PREPARE, "load_rules", lambda: parse_rules(FACTOR))
 
