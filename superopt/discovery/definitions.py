@@ -21,8 +21,9 @@ ALGORITHM = "algorithm"
 
 
 def composite_definitions() -> dict[str, Rule]:
-    """Return a mapping from the names of composite operators to their defining axioms, which become rules without an
-    enumeration.
+    """Return a mapping from the names of composite operators to their defining axioms.
+
+    A defining axiom becomes a rule directly, without an enumeration.
 
     A composite operator is defined as a term of smaller operators.
     """

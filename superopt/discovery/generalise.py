@@ -68,7 +68,8 @@ class ExtentReading:
     def extent(self, value: Extent) -> Extent:
         """Return the rule's expression for an extent of the enumerated terms.
 
-        If `extents` has no entry for the whole extent, the products of symbols in the extent are replaced one by one.
+        The mapping `extents` contains rule expressions. If the mapping does not contain `value` itself, each product of symbols
+        in `value` is replaced separately.
         """
         if not isinstance(value, Size):
             return value

@@ -126,7 +126,7 @@ class Grow:
         return tuple(-(-n // self.multiple) * self.multiple if axis == self.axis else n for axis, n in enumerate(shape))
 
     def to(self, at: Coordinates, shape: Sequence[int]) -> Coordinates:
-        """Return the positions unchanged: zeros are added only after the last element."""
+        """Return the unchanged positions. Zeros are added only after the last element, so no position changes."""
         return at
 
     back = to

@@ -233,7 +233,7 @@ class _Run:
             pixels. None if these elements are not known.
         resized: whether the dimensions have unusual sizes, at which ONNX Runtime may crash on the candidate.
         pointless: whether intermediate values exceed the range of their type. If so, the outputs are not compared.
-        conditioning: the factor by which the model's normalization of an input enlarges a relative change of the input.
+        conditioning: a relative change of an input may become larger by this factor when the model normalizes the input.
     """
 
     name: str
