@@ -29,7 +29,7 @@ from superopt.model.views import Views
 from superopt.policy import MODEL
 from superopt.protobuf.nodes import NodeText, materialize_initializer
 from superopt.rules.match import Pattern
-from superopt.rules.rule import parse_rule
+from superopt.rules.rule import parse_rule, parse_rules
 from superopt.runtime.session import Device, Session
 from superopt.search.apply import State
 from superopt.search.backtracking import SearchResult
@@ -341,7 +341,8 @@ def test_the_names_of_dimensions_are_no_names_of_rules() -> None:
 
 def test_an_optimized_model_is_right_at_other_sizes_and_its_dimensions_are_open(tmp_path: Path) -> None:
     proto = attention(width=128)
-    optimized = superopt.optimize(proto, budget=60.0, shapes=size_combinations({"batch": [1, 2]}), cache=tmp_path / "cache")
+    shapes = size_combinations({"batch": [1, 2]})
+    optimized = superopt.optimize(proto, budget=60.0, shapes=shapes, moves=("rules",), cache=tmp_path / "cache")
     report = optimized.report
     assert report.nodes_in_islands == 20
     assert any(segment.rules for segment in report.segments), "the two parts of one weight are added"
@@ -366,6 +367,8 @@ def test_what_was_found_at_the_same_sizes_is_not_searched_again(tmp_path: Path, 
 
     for module in ("passes", "segment_search"):
         monkeypatch.setattr(f"superopt.search.{module}.search_island", noted)
+    factor = parse_rules("factor: x @ y + x @ z => x @ (y + z) for x[3], y[2], z[2]")
+    monkeypatch.setattr("superopt.flows.prepare.load_rules", lambda: factor)
     proto = attention()
     for shapes, expected in (([{"length": 16}], 1), ([{"length": 16}], 1), ([{"length": 24}], 2)):
         superopt.optimize(proto, budget=60.0, shapes=shapes, moves=("rules",), cache=tmp_path / "times.sqlite")

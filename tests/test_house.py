@@ -19,6 +19,8 @@ import pytest
 from superopt import errors
 from superopt.cli import main as cli
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = sorted([*(ROOT / "superopt").rglob("*.py"), *(ROOT / "specs").glob("*.py")])
 ONNX = tuple(f"superopt/{package}/" for package in ("child", "protobuf", "runtime", "model", "kernels", "cost", "verification"))
@@ -99,7 +101,6 @@ def test_nothing_is_left_to_do() -> None:
     assert not [place(s) for s in SOURCES if re.search(r"\b(TODO|FIXME|XXX)\b", s.read_text(encoding="utf-8"))]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("module", ["superopt", "superopt.flows.optimize"])
 def test_optimizing_needs_no_z3(module: str) -> None:
     hidden = f"import sys; sys.modules['z3'] = None; import {module}"
@@ -126,7 +127,6 @@ def test_the_example_is_what_its_script_writes() -> None:
     assert len(written) < 3_000_000
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", [path.relative_to(ROOT).as_posix() for path in script("readme_tables").PAGES])
 def test_pages_say_what_was_measured(name: str) -> None:
     page = (ROOT / name).read_text(encoding="utf-8")

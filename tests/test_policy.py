@@ -193,6 +193,7 @@ def place(path: Path) -> str:
     return path.relative_to(ROOT / "superopt").with_suffix("").as_posix()
 
 
+@pytest.mark.slow
 def test_numbers_outside_the_policy_are_facts() -> None:
     wrong = dict[str, set[str]]()
     for module, path in ((place(path), path) for path in MODULES if not place(path).startswith(EXEMPT)):

@@ -32,6 +32,8 @@ from tests.certified import Certified, at_random
 from tests.models import model, weight
 from tests.test_optimize import compare_as, measured
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parent.parent
 TRIPLE = "triple-relu: relu(relu(relu(x))) => relu(x) for x[1, 2, 3, 4]\n"
 SPLIT = "split-product: (x + y) @ w => x @ w + y @ w for x[2, 3], y[2, 3], w[2]\n"
@@ -94,7 +96,6 @@ def test_rules_are_proved_and_stored_beside_the_file(tmp_path: Path, capsys: pyt
     assert second.flags
 
 
-@pytest.mark.slow
 def test_rules_are_copied_to_another_folder(store: Path, tmp_path: Path) -> None:
     add_rules(store, tmp_path / "store")
     for file in ("my.rules", "my.proofs.jsonl", "my.witnesses.jsonl"):
@@ -205,14 +206,12 @@ def certified(store: Path, tmp_path: Path) -> Certified:
     return Certified(relus(), [at_random(RuleSet(rules), 0, steps=1)], rules, tmp_path)
 
 
-@pytest.mark.slow
 def test_a_step_by_a_rule_of_the_user_is_verified_with_the_rules(store: Path, certified: Certified) -> None:
     text = certified.file.read_text(encoding="utf-8")
     found = verify(certified.original, certified.optimized, text, user_rules=[store])
     assert [(kind.how, kind.rules) for kind in found.kinds] == [("proved", ("triple-relu",))]
 
 
-@pytest.mark.slow
 def test_a_step_by_a_rule_of_the_user_is_refused_without_the_rules(
     store: Path, certified: Certified, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -228,7 +227,6 @@ def test_a_step_by_a_rule_of_the_user_is_refused_without_the_rules(
 # ---------------------------------------------------------------- optimize
 
 
-@pytest.mark.slow
 def test_optimizing_with_rules_of_the_user_imports_no_prover(store: Path, tmp_path: Path) -> None:
     onnx.save(relus(), tmp_path / "in.onnx")
     script = "import sys; sys.modules['z3'] = None; from superopt.cli.main import main; sys.exit(main())"
@@ -239,7 +237,6 @@ def test_optimizing_with_rules_of_the_user_imports_no_prover(store: Path, tmp_pa
     assert (tmp_path / "out.onnx").exists()
 
 
-@pytest.mark.slow
 def test_a_rule_of_the_user_is_applied_and_certified(monkeypatch: pytest.MonkeyPatch, store: Path, tmp_path: Path) -> None:
     flow = importlib.import_module("superopt.flows.optimize")
     monkeypatch.setattr("superopt.flows.prepare.load_rules", list)
