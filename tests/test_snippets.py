@@ -39,7 +39,7 @@ RUN_PAGES = [page for page in PAGES if page != CONTRIBUTING and any(not s.not_ru
 
 LONG_PAGES = {
     f"docs/{page}.md"
-    for page in ("accuracy", "certificates", "ci", "commands", "derive", "dimensions", "kernels", "rules", "sessions")
+    for page in ("accuracy", "certificates", "ci", "commands", "derive", "dimensions", "kernels", "page", "rules", "sessions")
 }
 """The pages whose snippets take 11 s or more of one core, except docs/start.md and the README."""
 
