@@ -55,8 +55,10 @@ class Recorded:
         find: Callable[..., Any],
         weight_budget: float,
         repeated: bool,
+        latest: float,
     ) -> Iterator[Gain]:
         assert weight_budget > 0
+        assert deadline <= latest
         kind = KINDS[find]
         self.asked.append((f"{kind} again" if repeated else kind, deadline - active_time()))
         saved = self.finds.get(kind, [])

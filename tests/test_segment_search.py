@@ -11,6 +11,7 @@ from superopt.algebra.dim_binding import DimBinding
 from superopt.algebra.terms import variable
 from superopt.budget import active_time
 from superopt.cost.measure import Clock
+from superopt.cost.segment_cost import Measured
 from superopt.model.islands import Chart
 from superopt.model.load import load
 from superopt.policy import COMPARISON, SEARCH
@@ -99,13 +100,18 @@ def test_a_repeated_search_does_not_use_the_result_that_a_deadline_cut_short(clo
     assert search.stages == ["recall", "recall", *STAGES]
 
 
+@pytest.mark.parametrize(("latest", "expected"), [(120.0, 117.0), (115.0, 115.0), (105.0, 110.0)])
 def test_the_time_for_recognized_operators_is_not_taken_from_the_search_of_an_island(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, latest: float, expected: float
 ) -> None:
     seconds = iter([100.0, 107.0])
     found = SearchResult((variable("x", (4,)),), (), 1.0, 1.0, 0, "")
     task = SegmentTask(found.outputs, RuleSet([]), lambda _: 1.0, lambda _: 1.0, SearchLimits(deadline=110.0))
     search = Noted(clock)
+    nodes = [helper.make_node("Sigmoid", ["x"], ["s"]), helper.make_node("Tanh", ["s"], ["y"])]
+    (part,) = whole_islands(Chart(load(model(nodes, {"x": [4]}, {"y": [4]})).model), {})
+    measured = Measured(clock, 17)
+    batch = Batch(find, part.island, measured, measured, {}, {}, {}, repeated=False, latest=latest)
     deadlines: list[float] = []
 
     def searched(_: Batch, later: SegmentTask) -> SearchResult:
@@ -115,8 +121,8 @@ def test_the_time_for_recognized_operators_is_not_taken_from_the_search_of_an_is
     monkeypatch.setattr("superopt.search.segment_search.active_time", lambda: next(seconds))
     monkeypatch.setattr(search, "_recognize", lambda *_: found)
     monkeypatch.setattr(search, "_find", searched)
-    search._find_in_island(Batch.__new__(Batch), task)
-    assert deadlines == [117.0]
+    search._find_in_island(batch, task)
+    assert deadlines == [expected]
 
 
 def test_results_behind_other_gates_and_within_other_budgets_are_cached_apart(clock: Clock) -> None:

@@ -217,10 +217,10 @@ class PassRunner:
         for place, kind in enumerate(kinds):
             now = active_time()
             share = kinds[kind] / sum([*kinds.values()][place:])
-            improved = self._run_pass(kind, improved, now + share * (end - now), repeated=repeated)
+            improved = self._run_pass(kind, improved, now + share * (end - now), end, repeated=repeated)
         return improved
 
-    def _run_pass(self, kind: str, start: ImprovedModel, deadline: float, *, repeated: bool) -> ImprovedModel:
+    def _run_pass(self, kind: str, start: ImprovedModel, deadline: float, end: float, *, repeated: bool) -> ImprovedModel:
         chart = self.charts.of(start.model)
         find = {"sweeps": search_island, PARALLEL: search_island, MUTANTS: search_mutants}.get(kind, windowed)
         between = kind == "windows between"
@@ -228,7 +228,7 @@ class PassRunner:
         parts = segments(chart, self.runs, between=between) if find is windowed else whole(chart, self.runs)
         self.log.begin_pass(start.seconds)
         left = self.weight_budget - sum(gain.bytes for taken in start.passes for gain in taken)
-        gains = self.search.gains(parts, deadline, find=find, weight_budget=left, repeated=repeated)
+        gains = self.search.gains(parts, deadline, find=find, weight_budget=left, repeated=repeated, latest=end)
         found = [*self._reported(gains, parts)]
         chosen = affordable_gains(found, left)
         seconds = self.seconds - start.seconds

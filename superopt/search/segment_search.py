@@ -104,6 +104,7 @@ class Batch:
         rooms: For each segment, the number of elements by which its weights may grow.
         runs: For each segment, the number of times that the segment and its copies run in one run of the model.
         repeated: Whether the segments are searched again because a deadline ended the first search.
+        latest: The active time at which every search must end.
     """
 
     find: Find
@@ -114,6 +115,7 @@ class Batch:
     rooms: Mapping[State, float]
     runs: Mapping[State, float]
     repeated: bool
+    latest: float
 
 
 class SegmentSearch:
@@ -181,6 +183,7 @@ class SegmentSearch:
         find: Find = search,
         weight_budget: float = math.inf,
         repeated: bool = False,
+        latest: float = math.inf,
     ) -> Iterator[Gain]:
         """Search each distinct segment, and yield its gain (the search result for all copies of the segment).
 
@@ -189,6 +192,9 @@ class SegmentSearch:
         last-level cache, the weights must still fit after operators get alternative algorithms. Weights that no longer fit
         would make the remaining nodes slower than measured. If `repeated` is True, a deadline ended an earlier search of the
         segments, and the cached results of that search are not used.
+
+        The searches end at the active time `deadline`, or later by the time for replacements of terms by single operators, but
+        not after the active time `latest`.
         """
         by_type: dict[str, list[Segment]] = {}
         for part in parts:
@@ -210,6 +216,7 @@ class SegmentSearch:
                 rooms={state: elements / len(alike) for state, alike in copies.items()},
                 runs={state: sum(segment.runs for segment in alike) for state, alike in copies.items()},
                 repeated=repeated,
+                latest=latest,
             )
             growth = elements if self.clock.cold else min(elements, self.clock.spare / island.dtype.itemsize)
             for state, found in search_all(
@@ -302,11 +309,13 @@ class SegmentSearch:
     def _find_in_island(self, batch: Batch, task: SegmentTask) -> SearchResult:
         """Replace terms of a whole island by single operators if this makes the island faster, and search the result.
 
-        The search ends later by the time of these replacements, which would otherwise leave little time for a large island.
+        The search ends later by the time of these replacements, which would otherwise leave little time for a large island. But
+        the search does not end after `Batch.latest`.
         """
         start = active_time()
         begun = self._recognize(batch, task, unchanged_result(task.start, task.measure), ())
-        limits = replace(task.limits, deadline=task.limits.deadline + active_time() - start)
+        extended = min(task.limits.deadline + active_time() - start, batch.latest)
+        limits = replace(task.limits, deadline=max(task.limits.deadline, extended))
         found = self._find(batch, replace(task, start=begun.outputs, limits=limits))
         return replace(found, steps=(*begun.steps, *found.steps), before=begun.before)
 
