@@ -29,7 +29,6 @@ def test_the_networks_of_the_league_are_exported_by_the_zoo() -> None:
     assert all(isinstance(MODELS[name], Exported) for name in NETWORKS)
 
 
-@pytest.mark.slow
 @pytest.mark.long
 def test_all_contenders_are_measured_or_the_reason_is_given(tmp_path: Path) -> None:
     """Without PyTorch, the compiled networks have a reason. superopt runs in a process of its own, as in every benchmark."""
