@@ -1,5 +1,5 @@
-"""Settings for all tests: markers of slow tests, Hypothesis profiles, one thread per session, short comparisons, and one child
-process.
+"""Settings for all tests: markers of slow tests, Hypothesis profiles, one thread per session, short comparisons, few mutants,
+and one child process.
 
 The profile `check` draws the same examples on every run. The profile `search` draws many new examples, to find bugs.
 """
@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from superopt.child.process import reuse_child
-from superopt.policy import OPTIMIZATION
+from superopt.policy import COST, MUTANT, OPTIMIZATION
 
 settings.register_profile("check", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("search", deadline=None, max_examples=3000, suppress_health_check=list(HealthCheck))
@@ -32,10 +32,17 @@ def _one_core(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _short_comparisons(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let timing comparisons of candidate models end early, because the models of tests are small."""
+    """Let timing comparisons of models and of segments end early, because the models of tests are small."""
     short = replace(OPTIMIZATION, full_comparison_seconds=1.0, hurried_comparison_seconds=0.5, glance_seconds=0.2)
     for module in ("superopt.flows.optimize", "superopt.search.judging"):
         monkeypatch.setattr(f"{module}.OPTIMIZATION", short)
+    monkeypatch.setattr("superopt.cost.measure.COST", replace(COST, segment_comparison_seconds=0.2))
+
+
+@pytest.fixture(autouse=True)
+def _few_mutants(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the search correct only a few mutants of each operator. Corrections take most of the time of a search for mutants."""
+    monkeypatch.setattr("superopt.search.mutants.MUTANT", replace(MUTANT, max_mutants_per_operator=4))
 
 
 @pytest.fixture(autouse=True, scope="session")

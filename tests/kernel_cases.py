@@ -21,7 +21,7 @@ from superopt.kernels.library import compiler, text_of
 from superopt.kernels.loops import PRODUCTS
 from superopt.kernels.schedule import FUNCTIONS, KernelProgram, expanded
 
-FIELD = ("-DFIELD",)
+FIELD = ("-DFIELD", "-O0")
 SMALL = Target(4, 16)
 """A target with short vectors, so that small tensors have whole tiles, overlapping tiles and remainders of vectors."""
 SHARED_WORK = 200.0

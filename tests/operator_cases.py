@@ -75,6 +75,7 @@ def concrete(form: Term, seed: int) -> Term:
     return apply(form.op, *operands, **attributes)
 
 
+@functools.cache
 def applications(name: str) -> st.SearchStrategy[Term]:
     """Return a strategy for random applications of the operator to variables of fixed sizes."""
     return st.builds(concrete, st.sampled_from(forms(name)), st.integers(0, 2**20))

@@ -310,7 +310,7 @@ def test_a_model_with_the_operators_is_optimized(
 ) -> None:
     path = network(tmp_path / "in.onnx", opset, sizes)
     always_taken(monkeypatch)
-    found = superopt.optimize(path, budget=3.0, cache=tmp_path / "cache")
+    found = superopt.optimize(path, budget=2.0, cache=tmp_path / "cache")
     found.save(out := tmp_path / "out.onnx")
     assert not found.report.failed
     require_same_models(path, out)

@@ -312,7 +312,7 @@ def test_a_model_with_the_operator_is_optimized(
 ) -> None:
     path = with_operator(op_type, tmp_path / "in.onnx", opset)
     monkeypatch.setattr("superopt.runtime.multi_shape.SizeComparisons.faster", property(lambda _: True))
-    found = superopt.optimize(path, budget=3.0, cache=tmp_path / "cache")
+    found = superopt.optimize(path, budget=2.0, cache=tmp_path / "cache")
     found.save(out := tmp_path / "out.onnx")
     assert not found.report.failed
     assert own(onnx.load(out)) <= own(onnx.load(path))

@@ -168,7 +168,7 @@ def test_weights_are_solved_for_only_where_that_can_pay() -> None:
         tally=tally,
     )
     assert found.steps == ()
-    assert tally.measured > 5
+    assert tally.measured > 3
     assert (tally.solved, tally.judged) == (0, 0)
 
 

@@ -53,7 +53,7 @@ def _is_expressible(term: Term, opset: int) -> bool:
 
 
 @pytest.mark.parametrize("name", WITH_OPERANDS)
-@settings(max_examples=25)
+@settings(max_examples=20)
 @given(data=st.data(), seed=st.integers(0, 999))
 def test_definition_is_what_onnx_runtime_computes(name: str, data: st.DataObject, seed: int) -> None:
     term = data.draw(applications(name))
@@ -88,7 +88,7 @@ def test_sums_and_products_of_many(name: str, shape: list[int], count: int, opse
 
 
 @pytest.mark.parametrize("name", [name for name in DEFINED if not any("." in known for known in operator(name).onnx)])
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(data=st.data())
 def test_shape_is_what_onnx_infers(name: str, data: st.DataObject) -> None:
     term = data.draw(applications(name))
@@ -101,7 +101,7 @@ def test_shape_is_what_onnx_infers(name: str, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("name", DEFINED)
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(data=st.data(), seed=st.integers(0, 99))
 def test_the_definition_has_the_shape_it_states(name: str, data: st.DataObject, seed: int) -> None:
     term = data.draw(applications(name))
@@ -184,7 +184,7 @@ def _of_two(term: Term) -> bool:
 
 
 @pytest.mark.parametrize("name", WITH_OPERANDS)
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(data=st.data(), seed=st.integers(0, 999))
 def test_linear_where_the_definition_says_so(name: str, data: st.DataObject, seed: int) -> None:
     term = data.draw(applications(name).filter(_of_two))
@@ -238,7 +238,7 @@ def test_work_counts_shared_terms_once_and_weights_not_at_all() -> None:
 
 
 @pytest.mark.parametrize("name", WITH_OPERANDS)
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(data=st.data())
 def test_work_is_bounded_by_what_there_is_to_read_and_write(name: str, data: st.DataObject) -> None:
     term = data.draw(applications(name))
