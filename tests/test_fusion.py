@@ -314,7 +314,7 @@ def test_an_allowed_fusion_is_verified(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr("superopt.search.segment_search.SegmentSearch._faster", lambda *_: 1.5)
     monkeypatch.setattr("superopt.search.segment_search.SegmentSearch._stands", lambda *_: True)
     monkeypatch.setattr("superopt.runtime.multi_shape.SizeComparisons.faster", property(lambda _: True))
-    found = superopt.optimize(path, budget=10.0, moves=("rules",), allow_contrib=True, cache=tmp_path / "cache")
+    found = superopt.optimize(path, budget=4.0, moves=("rules",), allow_contrib=True, cache=tmp_path / "cache")
     assert found.report.forgone == 0
     assert any(rule.name.startswith("multi_head_attention.") for rule in found.report.rules)
     found.save(out := tmp_path / "out.onnx")

@@ -9,6 +9,8 @@ import functools
 import itertools
 import math
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -102,6 +104,20 @@ def joined(start: State, rules: RuleSet) -> State:
     *_, last = join_layers(Swept(start, (), estimate(start)), sweeper)
     assert last.steps
     return last.state
+
+
+def test_only_the_first_join_of_a_layer_tries_all_rules(rules: RuleSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight equal operators are joined three times, in pairs. The later joins first try the rule of the first join."""
+    tried: Counter[str] = Counter()
+    joins = Sweeper.joins
+
+    def counted(sweeper: Sweeper, layers: Iterable[Sequence[Term]], live: Sequence[Term], only: str = "") -> Mapping[str, Any]:
+        tried["one rule" if only else "all rules"] += 1
+        return joins(sweeper, layers, live, only)
+
+    monkeypatch.setattr(Sweeper, "joins", counted)
+    joined(experts(8, width=8, hidden=12, out=4, biased=True), rules)
+    assert tried["one rule"] > tried["all rules"]
 
 
 @pytest.mark.parametrize(("count", "biased"), [(4, True), (6, False)])

@@ -28,7 +28,7 @@ from superopt.rules.verdict import Proved, Unknown
 
 pytestmark = pytest.mark.slow
 
-MUTANTS = 40
+MUTANTS = 24
 SEED = 5
 
 

@@ -271,7 +271,7 @@ def optimized(tmp_path_factory: pytest.TempPathFactory) -> Path:
     paths = [str(folder / one) if "." in one else one for one in arguments]
     with pytest.MonkeyPatch.context() as patch:
         always_taken(patch)
-        assert cli.main(["optimize", *paths, "--fix", "rate=16000", "--budget", "10s"]) == 0
+        assert cli.main(["optimize", *paths, "--fix", "rate=16000", "--budget", "4s"]) == 0
     return folder
 
 

@@ -79,10 +79,13 @@ def _joined(here: Swept, sweeper: Sweeper, level: int, layer: Sequence[Term]) ->
     return None
 
 
-def _ends(here: Swept, sweeper: Sweeper, layer: Sequence[Term]) -> dict[str, Swept]:
-    """Join terms in `layer` by each applicable rule. Return a mapping from rule names to the resulting states."""
+def _ends(here: Swept, sweeper: Sweeper, layer: Sequence[Term], only: str = "") -> dict[str, Swept]:
+    """Join terms in `layer` by each applicable rule. Return a mapping from rule names to the resulting states.
+
+    If `only` is not empty, only the rule with this name is used.
+    """
     live = run_time_terms(here.state)
-    joined = sweeper.joins([sorted(layer, key=_order(live))], live)
+    joined = sweeper.joins([sorted(layer, key=_order(live))], live, only)
     ends = {rule: sweeper.swept(here, rule, matches) for rule, matches in joined.items()}
     return {rule: sweeper.tidied(end) for rule, end in ends.items() if end is not None}
 
@@ -95,8 +98,9 @@ def _repeated(here: Swept, rule: str, sweeper: Sweeper, level: int, same: Sequen
     """
     while not expired(sweeper.deadline):
         layers = siblings(run_time_terms(here.state))[level : level + 1]
-        ends = _ends(here, sweeper, [term for layer in layers for term in layer if _is_made_of(term, same)])
-        after = ends[rule] if rule in ends else min(ends.values(), key=_cost, default=here)
+        terms = [term for layer in layers for term in layer if _is_made_of(term, same)]
+        ends = _ends(here, sweeper, terms, rule) or _ends(here, sweeper, terms)
+        after = min(ends.values(), key=_cost, default=here)
         if _cost(after)[0] >= _cost(here)[0]:
             break
         here = after
