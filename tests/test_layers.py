@@ -10,7 +10,6 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +17,7 @@ import pytest
 from superopt.algebra.operators import apply
 from superopt.algebra.terms import Term, subterms, variable
 from superopt.budget import active_time
+from superopt.rules.match import Match
 from superopt.rules.store import load_rules
 from superopt.search import roofline
 from superopt.search.apply import State, run_time_terms
@@ -111,7 +111,9 @@ def test_only_the_first_join_of_a_layer_tries_all_rules(rules: RuleSet, monkeypa
     tried: Counter[str] = Counter()
     joins = Sweeper.joins
 
-    def counted(sweeper: Sweeper, layers: Iterable[Sequence[Term]], live: Sequence[Term], only: str = "") -> Mapping[str, Any]:
+    def counted(
+        sweeper: Sweeper, layers: Iterable[Sequence[Term]], live: Sequence[Term], only: str = ""
+    ) -> Mapping[str, list[Match]]:
         tried["one rule" if only else "all rules"] += 1
         return joins(sweeper, layers, live, only)
 
