@@ -127,12 +127,6 @@ def test_the_example_is_what_its_script_writes() -> None:
     assert len(written) < 3_000_000
 
 
-@pytest.mark.parametrize("name", [path.relative_to(ROOT).as_posix() for path in script("readme_tables").PAGES])
-def test_pages_say_what_was_measured(name: str) -> None:
-    page = (ROOT / name).read_text(encoding="utf-8")
-    assert script("readme_tables").rendered(page) == page
-
-
 def raised_on_purpose() -> list[type[errors.SuperoptError]]:
     return [e for e in vars(errors).values() if isinstance(e, type) and issubclass(e, errors.SuperoptError)]
 
