@@ -22,6 +22,7 @@ from superopt.kernels.loops import PRODUCTS
 from superopt.kernels.schedule import FUNCTIONS, KernelProgram, expanded
 
 FIELD = ("-DFIELD", "-O0")
+"""Flags for arithmetic in the prime field. This arithmetic is exact, so an optimized library would give the same results."""
 SMALL = Target(4, 16)
 """A target with short vectors, so that small tensors have whole tiles, overlapping tiles and remainders of vectors."""
 SHARED_WORK = 200.0
