@@ -25,7 +25,7 @@ from superopt.model.islands import Chart
 from superopt.model.load import as_proto, load
 from superopt.model.lower import lower
 from superopt.model.splice import Replacement, splice
-from superopt.policy import COMPARISON
+from superopt.policy import COMPARISON, SEARCH
 from superopt.protobuf.nodes import domains
 from superopt.rules.fusion import fusions
 from superopt.rules.instances import instantiations, term_at
@@ -307,6 +307,20 @@ def test_in_a_long_model_fusions_are_weighed_by_their_nodes(tmp_path: Path, monk
     monkeypatch.setattr(Measured, "seconds", fused_is_free)
     found = superopt.optimize(path, budget=10.0, moves=(), cache=tmp_path / "cache").report
     assert found.forgone > 0
+
+
+def test_state_with_slower_kernels_is_not_timed_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = encoder(tmp_path / "in.onnx", layers=2, width=64, length=16)
+    seconds = Measured.seconds
+
+    def fused_is_slow(self: Measured, outputs: State, beside: State | None = None) -> float:
+        return (1.0 if outputs == beside else 50.0) * seconds(self, outputs, beside)
+
+    monkeypatch.setattr("superopt.search.segment_search.SEARCH", replace(SEARCH, min_summed_seconds=0.0))
+    monkeypatch.setattr("superopt.search.segment_search.SegmentSearch._faster", lambda *_: pytest.fail("a whole was measured"))
+    monkeypatch.setattr(Measured, "seconds", fused_is_slow)
+    found = superopt.optimize(path, budget=10.0, moves=(), cache=tmp_path / "cache").report
+    assert found.forgone == 0
 
 
 def test_an_allowed_fusion_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

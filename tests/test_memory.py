@@ -107,6 +107,19 @@ def test_what_cannot_come_out_as_faster_is_not_loaded_for_two_more_where_that_ta
     assert gained.faster()
 
 
+def test_hidden_gain_adds_rounds_in_blocks() -> None:
+    def loaded(*times: float) -> functools.partial[Counted]:
+        return functools.partial(lambda left: Counted(next(left)), iter(times))
+
+    noisy = [0.5, 0.52] * 4 + [0.5]
+    (hidden,) = compare_in_blocks([loaded(*noisy), loaded(*[0.48] * 8)], seconds=0.0)
+    assert 4 < hidden.rounds <= 8
+    assert hidden.faster()
+    (small,) = compare_in_blocks([loaded(*noisy), loaded(*[0.505] * 8)], seconds=0.0)
+    assert small.rounds == 2
+    assert not small.faster()
+
+
 def product(columns: int) -> onnx.ModelProto:
     nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Relu", ["h"], ["y"])]
     return model(nodes, {"x": [64, 256]}, {"y": [64, columns]}, [weight("w", 256, columns)])

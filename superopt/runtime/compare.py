@@ -370,7 +370,7 @@ def compare_in_blocks(
     original. A model runs for at least half a second, and is unloaded before the next model is loaded. A round consists of
     three parts: a measurement of the original, then of each candidate, then of the original again. The last measurement of a
     round is also the first measurement of the next round. There are four rounds, or more if four rounds take less than
-    `seconds`.
+    `seconds`. If noise still hides the gain of a candidate, there are up to eight rounds.
 
     The comparison may end after two or three rounds. It ends if no candidate gained in any round, or if every candidate is
     obviously faster or slower than the original. It also ends if a fourth round could not make any candidate count as faster.
@@ -379,7 +379,7 @@ def compare_in_blocks(
     start = active_time()
     before = _block(loaded[0])
     while not _is_settled(rounds, active_time() - start, seconds) and (
-        len(rounds) < COMPARISON.min_block_rounds or active_time() < start + seconds
+        len(rounds) < COMPARISON.min_block_rounds or active_time() < start + seconds or _is_hidden(rounds)
     ):
         others = [_block(load) for load in loaded[1:]]
         after = _block(loaded[0])
@@ -394,8 +394,8 @@ def _is_settled(rounds: Sequence[Times], spent: float, seconds: float) -> bool:
     """Return whether the comparison of `compare_in_blocks` may end after these rounds. At least two rounds are necessary.
 
     The comparison may end if no candidate gained in any round, or if the result for every candidate is obvious. The comparison
-    may also end if each candidate was slower in some round and four rounds would take all of the time. With so few rounds, the
-    confidence interval of a ratio contains the ratios of all rounds, so no candidate could count as faster.
+    may also end if each candidate was slower in some round and four rounds would take all of the time. The confidence interval
+    of a ratio after four rounds contains the ratios of all rounds, so no candidate could count as faster in time.
 
     Args:
         rounds: the times of all models in each round.
@@ -406,6 +406,16 @@ def _is_settled(rounds: Sequence[Times], spent: float, seconds: float) -> bool:
     lost = spent * COMPARISON.min_block_rounds >= seconds * len(rounds) and all(one.low <= 1 for one in found)
     return bool(found) and (
         lost or all(one.high < 1 + COMPARISON.min_gain_margin_share for one in found) or all(map(_is_obvious, found))
+    )
+
+
+def _is_hidden(rounds: Sequence[Times]) -> bool:
+    """Return whether noise hides the gain of a candidate, and more rounds of `compare_in_blocks` may reveal the gain.
+
+    Noise hides a gain if the median ratio is large enough to accept the candidate, but the confidence interval is too wide.
+    """
+    return len(rounds) < COMPARISON.max_hidden_block_rounds and any(
+        one.ratio >= 1 + COMPARISON.min_gain_margin_share and not one.faster() for one in _summaries(rounds)
     )
 
 

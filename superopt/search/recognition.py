@@ -705,7 +705,8 @@ def _applications(
     and the quotients and differences of two numbers in the function. A quotient or difference that is 0 in float32 is left out.
     """
     pairs = [(a, b) for a in numbers for b in numbers if a != b]
-    combined = [n for n in (*(a / b for a, b in pairs if b), *(a - b for a, b in pairs)) if np.float32(n) or not n]
+    with np.errstate(over="ignore"):
+        combined = [n for n in (*(a / b for a, b in pairs if b), *(a - b for a, b in pairs)) if np.float32(n) or not n]
     axes = range(-1, -1 - function.operand.rank, -1)
     choices: list[Sequence[Attribute]] = []
     for parameter in spec.parameters:

@@ -443,20 +443,22 @@ class SegmentSearch:
 
         After the deadline, the function returns 0.
 
-        If the first state takes at least `COMPARISON.long_run_seconds`, the speedup is the quotient of the two costs. Otherwise
-        both states are timed as a whole. A slow state is not timed as a whole, because the timing would take long. For a slow
-        state, the sum of the kernels' times is accurate enough, because the overhead between kernels is relatively small.
+        The quotient of the two costs is the speedup according to the sums of the kernels' times. If the first state takes at
+        least `COMPARISON.long_run_seconds`, the speedup is this quotient. A slow state is not timed as a whole, because the
+        timing would take long. For a slow state, the sums are accurate enough, because the overhead between kernels is
+        relatively small. If the first state takes at least `SEARCH.min_summed_seconds` and the quotient predicts no gain, the
+        quotient is returned too. In all other cases, both states are timed as a whole.
         """
 
         def faster(before: State, after: State) -> float:
             if expired(deadline):
                 return 0.0
             cost = measure(before)
-            return (
-                cost / measure(after)
-                if cost >= COMPARISON.long_run_seconds
-                else self._faster(measured, everywhere, before, after)
-            )
+            by_sums = cost / max(measure(after), SEARCH.min_seconds)
+            hopeless = cost >= SEARCH.min_summed_seconds and by_sums < 1 + SEARCH.min_gain_share
+            if hopeless or cost >= COMPARISON.long_run_seconds:
+                return by_sums
+            return self._faster(measured, everywhere, before, after)
 
         return faster
 
