@@ -193,7 +193,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
 def _add_limits(command: argparse.ArgumentParser) -> None:
     about = "largest rounding error of the result, as a multiple of the original's (4)"
     command.add_argument("--tolerance", type=factor, default=CHECK.max_error_factor, metavar="FACTOR", help=about)
-    about = "largest growth of the weights, as a share of their size (3 up to 256 MiB of weights, 0.5 above)"
+    about = "largest growth of the weights, as a share of their size (3, but at most 256 MiB; 0.5 above 512 MiB of weights)"
     command.add_argument("--growth", type=share, metavar="SHARE", help=about)
 
 
@@ -217,7 +217,7 @@ def _add_optimize(commands: Commands) -> None:
     command.add_argument("--dry-run", action="store_true", help=about)
     command.add_argument("--provider", default="cpu", help=f"execution provider that will run the model: {WHERE}")
     command.add_argument(
-        "--budget", type=time_span, metavar="TIME", help="time limit of the search: 90, 60s, 2m (20s to 30s, by model size)"
+        "--budget", type=time_span, metavar="TIME", help="time limit of the search: 90, 60s, 2m (20s to 30s)"
     )
     command.add_argument("--seed", type=seed, default=0, help="random seed (0)")
     command.add_argument("--threads", type=threads, metavar="N", help="CPU threads of each session (all cores)")

@@ -94,7 +94,7 @@ class ElementPair:
         """Whether both sides of the rule have the same code for the element, and therefore agree bit for bit on all inputs."""
         return self.left == self.right
 
-    @property
+    @functools.cached_property
     def numbers(self) -> list[int]:
         """The numbers of the instructions of both sides, in execution order."""
         return self.program.under([self.left, self.right])
@@ -104,7 +104,7 @@ class ElementPair:
         """The instructions of both sides, in execution order."""
         return [self.program.instructions[n] for n in self.numbers]
 
-    @property
+    @functools.cached_property
     def form(self) -> tuple[object, ...]:
         """The code of both sides, with inputs renumbered by first use. Elements of equal form differ only in their inputs."""
         places = {number: place for place, number in enumerate(self.numbers)}
