@@ -784,3 +784,27 @@ def test_later_samples_of_noise_show_where_a_kernel_jumps() -> None:
 
     assert jumping(0) == 0
     assert jumping(1) > 0.3
+
+
+def normalized_rows(gain: float) -> ModelProto:
+    """Return a model that looks up float16 rows and normalizes them in float32. The squares exceed the range of float16."""
+    nodes = [
+        helper.make_node("Gather", ["table", "ids"], ["row"]),
+        helper.make_node("Cast", ["row"], ["wide"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["wide", "wide"], ["square"]),
+        helper.make_node("ReduceMean", ["square", "last"], ["mean"], keepdims=1),
+        helper.make_node("Sqrt", ["mean"], ["root"]),
+        helper.make_node("Div", ["wide", "root"], ["unit"]),
+        helper.make_node("Mul", ["unit", "gain"], ["scaled"]),
+        helper.make_node("Cast", ["scaled"], ["y"], to=TensorProto.FLOAT16),
+    ]
+    table = np.random.default_rng(3).uniform(300, 900, (16, 8)).astype(np.float16)
+    weights = {"table": table, "last": np.array([-1]), "gain": np.full(8, gain, np.float32)}
+    return model(nodes, {"ids": [5]}, ["y"], weights, kind=TensorProto.INT64)
+
+
+def test_intermediate_values_beyond_the_range_of_the_outputs_hide_no_wrong_result() -> None:
+    original = normalized_rows(1.5)
+    assert check_candidate(original, copied(original), CPU, CheckSettings()).outputs
+    with pytest.raises(CheckFailedError, match="output 'y'"):
+        check_candidate(original, normalized_rows(-4.5), CPU, CheckSettings())

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
@@ -13,10 +14,12 @@ from onnx import helper
 
 from superopt.algebra.dim_binding import DimBinding
 from superopt.cost.measure import Clock
+from superopt.errors import InvalidModelError
 from superopt.model.load import load
 from superopt.policy import COMPARISON
 from superopt.runtime.cache import Cache
 from superopt.runtime.check import CheckSettings
+from superopt.runtime.compare import Comparison, Setting
 from superopt.runtime.input_source import DRAWN
 from superopt.runtime.session import Device
 from superopt.search.judging import CandidateJudge, JudgingSeconds, ModelCandidate
@@ -53,6 +56,24 @@ def test_a_candidate_is_checked_only_if_it_is_faster(
     outcome = judge_of(original, tmp_path / "cache", seen).judge(candidate, squares(1), 1.0, JudgingSeconds())
     assert seen == phases
     assert (outcome.checked is not None) == (ratio > 1)
+
+
+def test_candidate_stays_accepted_if_the_comparison_on_one_thread_fails(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def compare_settings(
+        original: Setting, candidates: Sequence[Setting], *, at: Sequence[object], **_: object
+    ) -> list[list[Comparison]]:
+        if original[1].threads == 1:
+            raise InvalidModelError("no memory")
+        return [[measured(2.0) for _ in candidates] for _ in at]
+
+    monkeypatch.setattr("superopt.runtime.multi_shape.compare_settings", compare_settings)
+    candidate = ModelCandidate(SearchedModel(ImprovedModel(load(squares(1)).model)))
+    judge = replace(judge_of(squares(1), tmp_path / "cache", []), device=Device("cpu", 2))
+    outcome = judge.judge(candidate, squares(1), 1.0, JudgingSeconds())
+    assert outcome.accepted
+    assert outcome.compared_alone is None
 
 
 @pytest.mark.parametrize(("gain", "promising"), [(0.0, False), (0.25, False), (0.75, True)])

@@ -122,6 +122,14 @@ def test_only_the_first_join_of_a_layer_tries_all_rules(rules: RuleSet, monkeypa
     assert tried["one rule"] > tried["all rules"]
 
 
+def test_branches_on_different_inputs_become_one_operator(rules: RuleSet) -> None:
+    """The join of the operands adds a layer at the inputs, before the layer of the products."""
+    x, w = [variable(f"x{n}", (2, 3)) for n in range(4)], weight("w", 3, 5)
+    state = joined(tuple(apply("relu", apply("matmul", one, w)) for one in x), rules)
+    live = Counter(t.op for t in run_time_terms(state))
+    assert (live["matmul"], live["relu"]) == (1, 1)
+
+
 @pytest.mark.parametrize(("count", "biased"), [(4, True), (6, False)])
 def test_two_layers_of_experts_become_two_products(rules: RuleSet, count: int, biased: bool) -> None:
     start = experts(count, width=8, hidden=12, out=4, biased=biased)
@@ -160,7 +168,7 @@ def test_branches_beside_a_product_of_fewer_axes_are_joined(rules: RuleSet) -> N
 def test_what_is_joined_when_time_is_out_is_told(rules: RuleSet, monkeypatch: pytest.MonkeyPatch) -> None:
     start = experts(8, width=8, hidden=12, out=4, biased=False)
     asked = itertools.count()
-    monkeypatch.setattr("superopt.search.layers.expired", lambda _: next(asked) >= 2)
+    monkeypatch.setattr("superopt.search.layers.expired", lambda _: next(asked) >= 3)
     state = joined(start, rules)
     products = [sum(t.op == "matmul" for t in run_time_terms(one)) for one in (start, state)]
     assert products == [16, 10]

@@ -117,7 +117,7 @@ def test_siblings_are_as_far_from_the_inputs_along_the_longest_path() -> None:
     turned = apply("transpose", product, perm=(-1, -2))
     first, other = apply("relu", product), apply("exp", x)
     total = apply("add", x, first)
-    assert siblings([product, turned, other, first, total]) == [[product, turned, other], [first], [total]]
+    assert siblings([product, turned, other, first, total]) == [[], [product, turned, other], [first], [total]]
 
 
 def test_rules_that_leave_one_operand_are_those_whose_right_side_is_a_variable() -> None:

@@ -99,7 +99,7 @@ def test_what_cannot_come_out_as_faster_is_not_loaded_for_two_more_where_that_ta
     def loaded(*times: float) -> functools.partial[Counted]:
         return functools.partial(lambda left: Counted(next(left)), iter(times))
 
-    (lost,) = compare_in_blocks([loaded(*[0.5] * 9), loaded(0.45, 0.51, 0.45, 0.45)], seconds=0.0)
+    (lost,) = compare_in_blocks([loaded(*[0.5] * 9), loaded(0.49, 0.51, 0.49, 0.49)], seconds=0.0)
     assert lost.rounds == 2
     assert not lost.faster()
     (gained,) = compare_in_blocks([loaded(*[0.5] * 9), loaded(0.45, 0.49, 0.45, 0.45)], seconds=0.0)
@@ -111,6 +111,9 @@ def test_hidden_gain_adds_rounds_in_blocks() -> None:
     def loaded(*times: float) -> functools.partial[Counted]:
         return functools.partial(lambda left: Counted(next(left)), iter(times))
 
+    (disturbed,) = compare_in_blocks([loaded(*[0.5] * 9), loaded(0.4, 0.51, *[0.4] * 6)], seconds=0.0)
+    assert disturbed.rounds == 8
+    assert disturbed.faster()
     noisy = [0.5, 0.52] * 4 + [0.5]
     (hidden,) = compare_in_blocks([loaded(*noisy), loaded(*[0.48] * 8)], seconds=0.0)
     assert 4 < hidden.rounds <= 8
@@ -118,6 +121,13 @@ def test_hidden_gain_adds_rounds_in_blocks() -> None:
     (small,) = compare_in_blocks([loaded(*noisy), loaded(*[0.505] * 8)], seconds=0.0)
     assert small.rounds == 2
     assert not small.faster()
+
+
+def test_comparison_in_blocks_ends_after_a_stop_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("superopt.runtime.compare.is_stop_requested", lambda: True)
+    monkeypatch.setattr("superopt.runtime.compare.COMPARISON", replace(COMPARISON, hurried_loading_seconds=0.0))
+    (stopped,) = compare_in_blocks([functools.partial(Counted, t) for t in (0.5, 0.49)], seconds=100.0)
+    assert stopped.rounds == 1
 
 
 def product(columns: int) -> onnx.ModelProto:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -123,6 +124,24 @@ def test_the_time_for_recognized_operators_is_not_taken_from_the_search_of_an_is
     monkeypatch.setattr(search, "_find", searched)
     search._find_in_island(batch, task)
     assert deadlines == [expected]
+
+
+@pytest.mark.parametrize(("steps", "after"), [((), 0.9), ((Step("same", (), ()),), 0.45)])
+def test_gain_of_recognized_operators_by_whole_timing_is_kept(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, steps: tuple[Step, ...], after: float
+) -> None:
+    outputs = (variable("x", (4,)),)
+    task = SegmentTask(outputs, RuleSet([]), lambda _: 1.0, lambda _: 1.0, SearchLimits())
+    search = Noted(clock)
+    nodes = [helper.make_node("Sigmoid", ["x"], ["s"]), helper.make_node("Tanh", ["s"], ["y"])]
+    (part,) = whole_islands(Chart(load(model(nodes, {"x": [4]}, {"y": [4]})).model), {})
+    measured = Measured(clock, 17)
+    batch = Batch(find, part.island, measured, measured, {}, {}, {}, repeated=False, latest=math.inf)
+    recognized = SearchResult(outputs, steps, 1.0, 0.5 if steps else 1.0, 1, "")
+    monkeypatch.setattr(search, "_recognize", lambda *_: recognized)
+    monkeypatch.setattr(search, "_find", lambda *_: SearchResult(outputs, (), 1.0, 0.9, 2, ""))
+    found = search._find_in_island(batch, task)
+    assert (found.steps, found.after) == (steps, after)
 
 
 def test_results_behind_other_gates_and_within_other_budgets_are_cached_apart(clock: Clock) -> None:

@@ -216,9 +216,7 @@ def _add_optimize(commands: Commands) -> None:
     about = "only print what would be searched: islands, sizes, threads, assumptions, and operators that cannot be rewritten"
     command.add_argument("--dry-run", action="store_true", help=about)
     command.add_argument("--provider", default="cpu", help=f"execution provider that will run the model: {WHERE}")
-    command.add_argument(
-        "--budget", type=time_span, metavar="TIME", help="time limit of the search: 90, 60s, 2m (20s to 30s)"
-    )
+    command.add_argument("--budget", type=time_span, metavar="TIME", help="time limit of the search: 90, 60s, 2m (20s to 30s)")
     command.add_argument("--seed", type=seed, default=0, help="random seed (0)")
     command.add_argument("--threads", type=threads, metavar="N", help="CPU threads of each session (all cores)")
     about = "optimize for replay as a CUDA graph (with --provider cuda)"

@@ -212,6 +212,9 @@ def _checked(
         bench.evaluated = evaluated
         more, undecided = _looked_closer(bench, doubtful, factor)
         errors += more
+    ordinary = {run.name for run in runs if run.ordinary}
+    if ordinary and ordinary <= undecided:
+        raise CheckFailedError("the outputs differ, and intermediate values of the original overflow on all ordinary inputs")
     before, after, outputs = _together(errors, factor)
     names = tuple(run.name for run in runs if run.name not in undecided)
     return Check(before, after, f"original ({why})" if why else "float64", names, (*left_out, *sorted(undecided)), outputs)
@@ -544,14 +547,16 @@ class _Bench:
     def _overflows(self, run: _Run) -> bool:
         """Return whether intermediate values exceed the range of their type.
 
-        The result is computed from the magnitudes in the float64 run. If there is no float64 run, or if the model computes in
-        float64, the original is run in ONNX Runtime instead. In this case, the result is True if the inputs are adversarial,
-        and some value of the graph is infinite or NaN on these inputs but not on random inputs.
+        The result is computed from the magnitudes in the float64 run, and from the smallest range among the types of inputs and
+        outputs. On ordinary inputs, some value of the graph must also be infinite or NaN in ONNX Runtime, because intermediate
+        values may have a type with a larger range. If there is no float64 run, or if the model computes in float64, the
+        original is run in ONNX Runtime instead. In this case, the result is True if the inputs are adversarial, and some value
+        of the graph is infinite or NaN on these inputs but not on random inputs.
         """
         kinds = {np.asarray(value).dtype for value in (*run.feeds.values(), *run.values)}
         if run.exact is not None:
             if run.peak > min(map(largest_of, filter(is_floating, kinds)), default=math.inf):
-                return True
+                return not run.ordinary or bool(self._infinite(run.feeds))
             if np.dtype(np.float64) not in kinds:
                 return False
         if run.ordinary:
@@ -719,7 +724,8 @@ def _looked_closer(
     measure the noise of an ordinary run, the largest relative noise of the previous runs is used.
 
     Returns:
-        The errors, each with the name of the output, and the names of the adversarial runs for which there was no time.
+        The errors, each with the name of the output, and the names of the runs that were not judged: the adversarial runs for
+        which there was no time, and the runs in which intermediate values overflow.
 
     Raises:
         CheckFailedError: the candidate's error is larger than rounding explains.
@@ -735,6 +741,8 @@ def _looked_closer(
             undecided.add(doubted.name)
             continue
         run = doubted.beside(noise) if late else bench.look_closer(doubted)
+        if run.pointless:
+            undecided.add(run.name)
         outputs = [] if run.pointless else [*run.outputs(bench.session.outputs, others, direct=bool(bench.why))]
         until = active_time() + CHECK.adversarial_look_seconds
         for more in () if late else range(1, len(CHECK.noise_sample_counts)):

@@ -372,8 +372,9 @@ def compare_in_blocks(
     round is also the first measurement of the next round. There are four rounds, or more if four rounds take less than
     `seconds`. If noise still hides the gain of a candidate, there are up to eight rounds.
 
-    The comparison may end after two or three rounds. It ends if no candidate gained in any round, or if every candidate is
-    obviously faster or slower than the original. It also ends if a fourth round could not make any candidate count as faster.
+    The comparison may end earlier. It ends if no candidate gained in any round, or if every candidate is obviously faster or
+    slower than the original. It also ends if a fourth round could not make any candidate count as faster. If the user asked the
+    search to stop, the comparison ends as soon as possible.
     """
     rounds: list[Times] = []
     start = active_time()
@@ -381,6 +382,8 @@ def compare_in_blocks(
     while not _is_settled(rounds, active_time() - start, seconds) and (
         len(rounds) < COMPARISON.min_block_rounds or active_time() < start + seconds or _is_hidden(rounds)
     ):
+        if rounds and is_stop_requested() and active_time() > start + COMPARISON.hurried_loading_seconds:
+            break
         others = [_block(load) for load in loaded[1:]]
         after = _block(loaded[0])
         rounds.append((before, *others, after))
@@ -394,19 +397,21 @@ def _is_settled(rounds: Sequence[Times], spent: float, seconds: float) -> bool:
     """Return whether the comparison of `compare_in_blocks` may end after these rounds. At least two rounds are necessary.
 
     The comparison may end if no candidate gained in any round, or if the result for every candidate is obvious. The comparison
-    may also end if each candidate was slower in some round and four rounds would take all of the time. The confidence interval
-    of a ratio after four rounds contains the ratios of all rounds, so no candidate could count as faster in time.
+    may also end if each candidate was slower in some round, four rounds would take all of the time, and the median ratios show
+    no gain. The confidence interval of a ratio after four rounds contains the ratios of all rounds, so no candidate could count
+    as faster in time.
 
     Args:
         rounds: the times of all models in each round.
         spent: the seconds that these rounds took.
         seconds: the time limit of the comparison.
     """
-    found = _summaries(rounds) if len(rounds) >= COMPARISON.min_block_rounds // 2 else []
-    lost = spent * COMPARISON.min_block_rounds >= seconds * len(rounds) and all(one.low <= 1 for one in found)
-    return bool(found) and (
-        lost or all(one.high < 1 + COMPARISON.min_gain_margin_share for one in found) or all(map(_is_obvious, found))
-    )
+    if len(rounds) < COMPARISON.min_block_rounds // 2:
+        return False
+    found = _summaries(rounds)
+    slow = spent * COMPARISON.min_block_rounds >= seconds * len(rounds)
+    lost = slow and all(one.low <= 1 for one in found) and not _is_hidden(rounds)
+    return lost or all(one.high < 1 + COMPARISON.min_gain_margin_share for one in found) or all(map(_is_obvious, found))
 
 
 def _is_hidden(rounds: Sequence[Times]) -> bool:

@@ -81,7 +81,7 @@ def first_rewrite(state: State, rules: RuleSet) -> tuple[str, dict[Term, Term]] 
 
 
 def siblings(live: Sequence[Term]) -> list[list[Term]]:
-    """Group the terms by their distance from the inputs, and return the groups.
+    """Group the terms by their distance from the inputs. The index of a group in the returned list is the distance.
 
     The distance counts only operators that do arithmetic. Two terms of a group that both do arithmetic never depend on each
     other, not even indirectly.
@@ -91,7 +91,7 @@ def siblings(live: Sequence[Term]) -> list[list[Term]]:
     for term in live:
         levels[term] = max((levels.get(a, 0) for a in term.args), default=0) + (term.op not in MOVES)
         found.setdefault(levels[term], []).append(term)
-    return [*found.values()]
+    return [found.get(level, []) for level in range(max(found, default=-1) + 1)]
 
 
 def successors(state: State, rules: RuleSet, focus: frozenset[Term] | None = None) -> Iterator[tuple[State, Step]]:

@@ -15,7 +15,7 @@ from superopt.budget import active_time
 from superopt.policy import SEARCH
 from superopt.search.algorithm import with_algorithms
 from superopt.search.apply import State
-from superopt.search.backtracking import Cost, SearchLimits, SearchResult
+from superopt.search.backtracking import OUT_OF_TIME, Cost, SearchLimits, SearchResult
 from superopt.search.reroll import reroll_recurrences
 from superopt.search.ruleset import RuleSet
 from superopt.search.sweep import SWEPT, sweep
@@ -39,8 +39,7 @@ def search_island(
     found = _swept(start, rules, estimate=estimate, measure=measure, limits=limits)
     if found.steps:
         found = with_algorithms(found, rules, estimate=estimate, measure=measure, limits=within)
-    best = plain if plain.after < found.after else found
-    return replace(best, expanded=plain.expanded + found.expanded)
+    return _cheaper(found, plain)
 
 
 def _swept(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits: SearchLimits | None) -> SearchResult:
@@ -57,6 +56,15 @@ def _swept(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limit
     if short.after <= SEARCH.rerolled_time_share * measure(start):
         return replace(short, steps=(*steps, *short.steps), before=measure(start))
     long = search_cleaned(sweep, start, rules, estimate=estimate, measure=measure, limits=limits)
-    if long.after <= short.after:
-        return replace(long, expanded=long.expanded + short.expanded)
-    return replace(short, steps=(*steps, *short.steps), before=long.before, expanded=long.expanded + short.expanded)
+    return _cheaper(long, replace(short, steps=(*steps, *short.steps), before=long.before))
+
+
+def _cheaper(first: SearchResult, second: SearchResult) -> SearchResult:
+    """Return the result with the lower cost, or the first result if both have equal costs.
+
+    The returned result counts the measured states of both searches. If a deadline ended one of the searches, the returned
+    result says so.
+    """
+    best = second if second.after < first.after else first
+    late = OUT_OF_TIME in (first.stopped, second.stopped)
+    return replace(best, expanded=first.expanded + second.expanded, stopped=OUT_OF_TIME if late else best.stopped)

@@ -19,7 +19,7 @@ from superopt.runtime.cache import json_integer, json_list, json_number
 from superopt.runtime.check import Check, CheckSettings
 from superopt.runtime.input_source import InputSource
 from superopt.runtime.multi_shape import ComparisonSettings, SizeComparisons, cached_check, compare_at_all_sizes
-from superopt.runtime.result_cache import cached_result
+from superopt.runtime.result_cache import cached_result, digest_of_packages
 from superopt.runtime.session import Device
 from superopt.search.passes import SearchedModel
 from superopt.search.segments import Passes
@@ -129,7 +129,6 @@ class CandidateJudge:
             ProviderError: See `compare_settings`.
         """
         compared: SizeComparisons | Forecasts | None = None
-        alone: SizeComparisons | None = None
         checked: Check | CheckFailedError | None = None
         try:
             if candidate.check_first:
@@ -138,12 +137,12 @@ class CandidateJudge:
                 compared, spent = self._compare(rewritten, seconds, spent)
                 if checked is None and compared.faster:
                     checked, spent = self._check(rewritten, spent)
-                if compared.faster or not candidate.fallback:
-                    alone = self._compare_alone(rewritten)
         except Exception as error:  # noqa: BLE001
             checked = CheckFailedError(failure(error))
         if isinstance(checked, CheckFailedError):
             return ModelOutcome(candidate, spent, failed=failure(checked))
+        faster = compared is not None and compared.faster
+        alone = self._compare_alone(rewritten) if faster or not candidate.fallback else None
         return ModelOutcome(candidate, spent, compared, checked, compared_alone=alone)
 
     def _check(self, rewritten: Loadable, spent: JudgingSeconds) -> tuple[Check | CheckFailedError, JudgingSeconds]:
@@ -182,17 +181,17 @@ class CandidateJudge:
         """Compare the speed of the models briefly in sessions of one thread.
 
         Return None if the device is a GPU, if the sessions have one thread anyway, if times are predicted, or if the user asked
-        to stop.
-
-        Raises:
-            InvalidModelError, ProviderError: See `compare_settings`.
+        to stop. Also return None if the comparison fails. The comparison is only for the report.
         """
         if self.device.threads == 1 or self.device.provider != "cpu" or self.forecaster is not None or is_stop_requested():
             return None
-        with self.phase("measure"):
-            alone, _ = replace(self, device=self.device.one_thread)._compared(
-                rewritten, OPTIMIZATION.hurried_comparison_seconds
-            )
+        try:
+            with self.phase("measure"):
+                alone, _ = replace(self, device=self.device.one_thread)._compared(
+                    rewritten, OPTIMIZATION.hurried_comparison_seconds
+                )
+        except (InvalidModelError, ProviderError):
+            return None
         return alone
 
     def quick_ratio(self, before: Loadable, after: Loadable) -> tuple[float, float]:
@@ -242,14 +241,15 @@ class CandidateJudge:
         """
 
         def measure() -> list[tuple[int, float]]:
-            try:
-                return [clock.nodes(model) for model in (self.original, candidate)]
-            except (InvalidModelError, ProviderError):
-                return [(0, 0.0), (0, 0.0)]
+            return [clock.nodes(model) for model in (self.original, candidate)]
 
         if any(sizing.numbers for sizing in self.sizings):
             return 0, 0.0, 0.0
-        record, _ = cached_result(self.cache, ["by nodes", *clock.settings], [self.original, candidate], measure)
+        about = ["by nodes", digest_of_packages(("cost",)), *clock.settings]
+        try:
+            record, _ = cached_result(self.cache, about, [self.original, candidate], measure)
+        except (InvalidModelError, ProviderError):
+            return 0, 0.0, 0.0
         (before, own), (after, other) = (
             (json_integer(count), json_number(seconds)) for count, seconds in map(json_list, json_list(record))
         )

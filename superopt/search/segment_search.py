@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 
 from superopt.algebra.dim_binding import DimBinding
+from superopt.algebra.operators import specs_folder
 from superopt.algebra.terms import Term, subterms
 from superopt.budget import active_time, expired
 from superopt.cost.measure import Clock
@@ -26,7 +27,7 @@ from superopt.rules.accuracy import is_fast_algorithm_rule
 from superopt.rules.fp_flags import FpMode
 from superopt.rules.rule import Rule
 from superopt.runtime.cache import Part, json_digest, json_number
-from superopt.runtime.result_cache import digest_of_packages
+from superopt.runtime.result_cache import cache_code_digest, digest_of_packages
 from superopt.search import roofline
 from superopt.search.apply import State, run_time_terms
 from superopt.search.backtracking import Cost, SearchLimits, SearchResult, search
@@ -46,8 +47,8 @@ from superopt.search.vanish import search_cleaned
 
 MACHINES = {"cpu": roofline.CPU, "cuda": roofline.CUDA, "tensorrt": roofline.CUDA}
 """The assumed speeds of a device without measured speeds, by execution provider."""
-SEARCHING = ("algebra", "cost", "model", "partial", "protobuf", "runtime", "search")
-"""The packages of superopt whose code determines the results of a search."""
+SEARCHING = ("algebra", "cost", "model", "notation", "partial", "protobuf", "rules", "runtime", "search", "speclib")
+"""The packages of superopt whose code determines the results of a search, together with specs/."""
 
 
 @functools.cache
@@ -55,7 +56,7 @@ def search_code_version() -> str:
     """Return a digest of the code that searches segments and measures their times. A cached search result is valid only if the
     digest is unchanged.
     """
-    return digest_of_packages(SEARCHING)
+    return json_digest([digest_of_packages(SEARCHING), cache_code_digest(specs_folder().glob("*.py"))])
 
 
 @dataclass(frozen=True, eq=False)
@@ -310,14 +311,19 @@ class SegmentSearch:
         """Replace terms of a whole island by single operators if this makes the island faster, and search the result.
 
         The search ends later by the time of these replacements, which would otherwise leave little time for a large island. But
-        the search does not end after `Batch.latest`.
+        the search does not end after `Batch.latest`. The replacements may have been timed as a whole, which the sum of the
+        kernels' times does not show. So the cost of the result is scaled by the ratio of both times.
         """
         start = active_time()
         begun = self._recognize(batch, task, unchanged_result(task.start, task.measure), ())
         extended = min(task.limits.deadline + active_time() - start, batch.latest)
         limits = replace(task.limits, deadline=max(task.limits.deadline, extended))
         found = self._find(batch, replace(task, start=begun.outputs, limits=limits))
-        return replace(found, steps=(*begun.steps, *found.steps), before=begun.before)
+        if not begun.steps:
+            return found
+        scale = begun.after / max(found.before, SEARCH.min_seconds) if math.isfinite(found.before) else 1.0
+        steps, expanded = (*begun.steps, *found.steps), begun.expanded + found.expanded
+        return replace(found, steps=steps, before=begun.before, after=found.after * scale, expanded=expanded)
 
     def _find(self, batch: Batch, task: SegmentTask) -> SearchResult:
         """Search the segment with the batch's search method, and return the result.
@@ -349,7 +355,7 @@ class SegmentSearch:
         """
         if batch.find is not search_island:
             return found
-        faster = self._fusion_faster(batch.measured, batch.island.sizings, task.measure)
+        faster = self._fusion_faster(batch.measured, batch.island.sizings, task.measure, batch.latest)
         fusions = (some.gated(task.rules.gate) for some in self.fusions)
         return min((found, *(with_fusions(found, some, faster=faster) for some in fusions)), key=lambda f: f.after)
 
@@ -361,9 +367,9 @@ class SegmentSearch:
         """
         if batch.find is not search_island:
             return found
-        faster = self._fusion_faster(batch.measured, batch.island.sizings, task.measure)
+        faster = self._fusion_faster(batch.measured, batch.island.sizings, task.measure, batch.latest)
         start = active_time()
-        deadline, gate = start + self.recognition_seconds, batch.gates[task.start]
+        deadline, gate = min(start + self.recognition_seconds, batch.latest), batch.gates[task.start]
         rules = RuleSet((*recognized_rules(found.outputs, self.recognizable, deadline), *stated)).gated(gate)
         others = functools.partial(self._replacements, gate=gate, deadline=deadline)
         others(found.outputs)

@@ -85,7 +85,8 @@ def _share(share: float, deadline: float) -> float:
 
 
 def _layers(start: State, sweeper: Sweeper) -> Iterator[Swept]:
-    """Join the operators of equal parallel branches layer by layer. Yield the state after each layer and each further sweep.
+    """Join the operators of equal parallel branches layer by layer. Yield the state before the first layer, and the state after
+    each layer and each further sweep.
 
     A sweep applies one rule at all of its matches at once. Before the layers are joined, sweeps of rules with one output lower
     the estimated time. These sweeps may use only a part of the sweeper's time. The further sweeps, after the last layer, also
@@ -96,6 +97,8 @@ def _layers(start: State, sweeper: Sweeper) -> Iterator[Swept]:
     first = Swept(start, (), sweeper.estimate(start))
     within = replace(sweeper, deadline=_share(SEARCH.layer_preparation_share, sweeper.deadline))
     *_, alone = first, *within.descent(start, lambda _: True, joins=False)
+    if alone is not first:
+        yield alone
     last = alone
     for joined in join_layers(alone, sweeper):
         yield (last := joined)
