@@ -836,6 +836,16 @@ class ComparisonPolicy:
 class CheckPolicy:
     """Limits of the numerical check, which compares the outputs of a candidate model with the outputs of the original."""
 
+    max_exact_integer: int = 1024
+    """The largest magnitude of an integer in a float64 run that random rounding leaves unchanged.
+
+    In a random run, a value that rounds in the original is hardly ever an integer. Not measured.
+    """
+    vanishing_error_share: float = 0.1
+    """An output vanishes in a run if its error or its noise is at least this share of the output's largest magnitude.
+
+    Such an output may contain only rounding errors. An example is a layer norm of constant rows. Not measured.
+    """
     max_error_factor: float = 4.0
     """The largest error of a candidate, as a multiple of the largest error of the original (`--tolerance`).
 

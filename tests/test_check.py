@@ -141,9 +141,9 @@ def test_reference_fills_tensors_with_zeros_of_float64_by_default() -> None:
 
 def test_rounding_leaves_whole_exponents() -> None:
     proto = model([helper.make_node("Pow", ["x", "three"], ["y"])], {"x": (50,)}, ["y"], {"three": np.array(3, np.float32)})
-    x = -np.ones(50, np.float32)
+    x = np.full(50, -1.1, np.float32)
     (rounded,) = map(np.asarray, Reference(proto).run_rounded({"x": x}, seed=0))
-    assert 0 < np.abs(rounded - x).max() < 1e-6
+    assert 0 < np.abs(rounded - x**3).max() < 1e-6
 
 
 def test_large_tensors_are_rounded_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -808,3 +808,112 @@ def test_intermediate_values_beyond_the_range_of_the_outputs_hide_no_wrong_resul
     assert check_candidate(original, copied(original), CPU, CheckSettings()).outputs
     with pytest.raises(CheckFailedError, match="output 'y'"):
         check_candidate(original, normalized_rows(-4.5), CPU, CheckSettings())
+
+
+def masked_attention(scale: float, output: float) -> ModelProto:
+    """Return attention whose bias is the lowest number times `1 - mask`. The mask has integers."""
+    rng = np.random.default_rng(5)
+    weights: dict[str, Array] = {n: rng.standard_normal((8, 8)).astype(np.float32) for n in ("wq", "wk", "wv", "wo")}
+    weights["wo"] *= np.float32(output)
+    numbers = {"scale": scale, "one": 1.0, "lowest": np.finfo(np.float32).min}
+    weights |= {name: np.array(number, np.float32) for name, number in numbers.items()} | {"axis": np.array([1])}
+    nodes = [
+        helper.make_node("Cast", ["mask"], ["m"], to=TensorProto.FLOAT),
+        helper.make_node("Sub", ["one", "m"], ["hidden"]),
+        helper.make_node("Mul", ["hidden", "lowest"], ["low"]),
+        helper.make_node("Unsqueeze", ["low", "axis"], ["bias"]),
+        *(helper.make_node("MatMul", ["x", f"w{n}"], [n]) for n in "qkv"),
+        helper.make_node("Transpose", ["k"], ["kt"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["q", "kt"], ["scores"]),
+        helper.make_node("Mul", ["scores", "scale"], ["scaled"]),
+        helper.make_node("Add", ["scaled", "bias"], ["biased"]),
+        helper.make_node("Softmax", ["biased"], ["shares"]),
+        helper.make_node("MatMul", ["shares", "v"], ["mixed"]),
+        helper.make_node("MatMul", ["mixed", "wo"], ["y"]),
+    ]
+    proto = model(nodes, {"x": (2, 6, 8), "mask": (2, 6)}, ["y"], weights)
+    proto.graph.input[1].type.tensor_type.elem_type = TensorProto.INT64
+    return proto
+
+
+def test_noise_of_exact_masks_hides_no_wrong_attention() -> None:
+    original = masked_attention(0.3, 1.0)
+    assert passes(original, masked_attention(0.3, 1.0))
+    assert not passes(original, masked_attention(1.0, 1.0))
+    assert not passes(original, masked_attention(0.3, -1.0))
+
+
+def dequantized(sign: int) -> ModelProto:
+    w = np.random.default_rng(6).standard_normal((8, 3)).astype(np.float32)
+    weights = {"scale": np.float32(0.02), "zero": np.uint8(128), "w": sign * w}
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "scale", "zero"], ["d"]),
+        helper.make_node("Relu", ["d"], ["r"]),
+        helper.make_node("MatMul", ["r", "w"], ["y"]),
+    ]
+    return model(nodes, {"x": (4, 8)}, ["y"], {n: np.asarray(a) for n, a in weights.items()}, kind=TensorProto.UINT8)
+
+
+def test_quantized_inputs_have_all_values() -> None:
+    check_candidate(dequantized(1), dequantized(1), CPU)
+    with pytest.raises(CheckFailedError, match="integers up to"):
+        check_candidate(dequantized(1), dequantized(-1), CPU)
+
+
+def normalized(width: int, *, fused: bool, gain: float = 1.0, kind: int = TensorProto.FLOAT) -> ModelProto:
+    """Return a layer norm of the hyperbolic tangent. In constant rows, the result of separate nodes is a rounding error."""
+    ones, zeros = np.full(width, gain, np.float32), np.zeros(width, np.float32)
+    weights = {"last": np.array([-1]), "eps": np.float32(1e-5), "ones": ones, "zeros": zeros}
+    parts = [
+        helper.make_node("ReduceMean", ["t", "last"], ["m"]),
+        helper.make_node("Sub", ["t", "m"], ["d"]),
+        helper.make_node("Mul", ["d", "d"], ["s"]),
+        helper.make_node("ReduceMean", ["s", "last"], ["v"]),
+        helper.make_node("Add", ["v", "eps"], ["e"]),
+        helper.make_node("Sqrt", ["e"], ["r"]),
+        helper.make_node("Div", ["d", "r"], ["u"]),
+        helper.make_node("Mul", ["u", "ones"], ["n"]),
+    ]
+    one = [helper.make_node("LayerNormalization", ["t", "ones", "zeros"], ["n"], epsilon=1e-5)]
+    nodes = [
+        helper.make_node("Tanh", ["x"], ["t"]),
+        *(one if fused else parts),
+        helper.make_node("Cast", ["n"], ["y"], to=kind),
+    ]
+    return model(nodes, {"x": (4, width)}, ["y"], {n: np.asarray(a) for n, a in weights.items()})
+
+
+@pytest.mark.parametrize("width", [48, 96, 192])
+def test_rounding_errors_of_constant_rows_are_not_on_purpose(width: int) -> None:
+    assert passes(normalized(width, fused=False), normalized(width, fused=True))
+    assert passes(normalized(width, fused=True), normalized(width, fused=False))
+
+
+def test_outputs_that_vanish_do_not_hide_a_wrong_gain() -> None:
+    original = normalized(96, fused=False, kind=TensorProto.FLOAT16)
+    assert passes(original, normalized(96, fused=True, kind=TensorProto.FLOAT16))
+    assert not passes(original, normalized(96, fused=False, gain=1.055, kind=TensorProto.FLOAT16))
+
+
+def guarded(*, padded: bool) -> ModelProto:
+    """Return a softmax with two biases of the lowest number, whose sum overflows."""
+    weights = {"one": np.float32(1), "lowest": np.finfo(np.float32).min, "causal": np.triu(np.ones((6, 6), np.float32), 1)}
+    nodes = [
+        helper.make_node("Sub", ["one", "mask"], ["hidden"]),
+        helper.make_node("Mul", ["hidden", "lowest"], ["pad"]),
+        helper.make_node("Mul", ["causal", "lowest"], ["later"]),
+        helper.make_node("Add", ["pad", "later"], ["bias"]) if padded else helper.make_node("Identity", ["later"], ["bias"]),
+        helper.make_node("Add", ["x", "bias"], ["scores"]),
+        helper.make_node("Max", ["scores", "lowest"], ["finite"]),
+        helper.make_node("Softmax", ["finite"], ["y"]),
+    ]
+    proto = model(nodes, {"x": (6, 6), "mask": (6, 6)}, ["y"], {n: np.asarray(a) for n, a in weights.items()})
+    given = np.random.default_rng(8).integers(0, 2, (6, 6)).astype(np.float32)
+    proto.graph.initializer.append(numpy_helper.from_array(given, "mask"))
+    del proto.graph.input[1]
+    return proto
+
+
+def test_overflow_on_ordinary_inputs_hides_no_wrong_result() -> None:
+    assert passes(guarded(padded=True), guarded(padded=True))
+    assert not passes(guarded(padded=True), guarded(padded=False))

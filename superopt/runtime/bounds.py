@@ -46,13 +46,16 @@ _COMPUTES = {
 }
 """Operators that compute plain numbers from plain numbers. A plain number is not a position, a size or a count."""
 _KEEPS_FIRST = {
-    "Div", "Expand", "Flatten", "Gather", "Mod", "Pad", "Reshape", "Slice", "Split", "Squeeze", "Tile", "Unsqueeze",
+    "DepthToSpace", "Div", "Expand", "Flatten", "Gather", "MaxPool", "Mod", "Pad", "Reshape", "Resize", "Slice", "SpaceToDepth",
+    "Split", "Squeeze", "Tile", "Unsqueeze",
 }
 """Operators whose results are plain numbers if the elements of their first operand are plain numbers.
 
 A plain number is not a position, a size or a count. The other operands of these operators are positions, sizes or divisors.
 """
 _COMPARES = {"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"}
+_DEQUANTIZES = {"ConvInteger", "DequantizeLinear", "MatMulInteger", "QLinearConv", "QLinearMatMul"}
+"""Operators that compute with quantized numbers."""
 _INTEGERS = {
     TensorProto.INT8,
     TensorProto.INT16,
@@ -130,7 +133,8 @@ def index_bounds(model: ModelProto) -> dict[str, int]:
 def number_inputs(model: ModelProto) -> frozenset[str]:
     """Return the names of the integer inputs whose elements are numbers, and not positions, sizes or counts.
 
-    The model only computes with the elements of such an input, compares them, or converts them to floats or booleans. An input
+    The model only computes with the elements of such an input, compares them, or converts them to floats or booleans. A
+    quantized tensor is such an input. An input
     that is the divisor of an integer division is left out, because ONNX Runtime ends the process if an integer is divided by 0.
     """
     found = {port.name for port in model.graph.input if port.type.tensor_type.elem_type in _INTEGERS}
@@ -141,7 +145,7 @@ def number_inputs(model: ModelProto) -> frozenset[str]:
         target = next((a.i for a in node.attribute if a.name == "to"), 0)
         if node.domain not in ("", "ai.onnx"):
             passed, kept = set[str](), set[str]().union(*read)
-        elif node.op_type in _COMPARES or (node.op_type == "Cast" and target not in _INTEGERS):
+        elif node.op_type in _COMPARES | _DEQUANTIZES or (node.op_type == "Cast" and target not in _INTEGERS):
             passed, kept = set[str](), set[str]()
         elif node.op_type in _COMPUTES or node.op_type in ("Cast", "Concat"):
             passed, kept = set[str]().union(*read), set[str]()

@@ -191,8 +191,10 @@ class Reference:
 class _Rounding:
     """A function that changes each float in an array at random by up to `ulp` times the float's magnitude.
 
-    If this product is less than `least`, the float is instead rounded up or down at random to a multiple of `least`. If the
-    field `stored` is True, inputs and weights change too.
+    If this product is less than `least`, the float is instead rounded up or down at random to a multiple of `least`. Small
+    integers do not change, because a float64 result that is an integer is exact in the original too. Otherwise, `1 - mask`
+    would not be 0 where the mask is 1, and a product with the lowest number would be huge. If the field `stored` is True,
+    inputs and weights change too.
     """
 
     ulp: float
@@ -213,10 +215,9 @@ class _Rounding:
     def _changed(self, value: Array) -> Array:
         change = self.rng.uniform(-1, 1, value.shape)
         small = np.abs(value) * self.ulp < self.least
-        if not small.any():
-            return value * (1 + self.ulp * change)
-        multiple = np.floor(value / self.least + (1 + change) / 2) * self.least
-        return np.where(small, multiple, value * (1 + self.ulp * change))
+        multiple = np.floor(value / self.least + (1 + change) / 2) * self.least if small.any() else value
+        exact = (value == np.rint(value)) & (np.abs(value) <= CHECK.max_exact_integer)
+        return np.select([exact, small], [value, multiple], value * (1 + self.ulp * change))
 
     def beside_one(self, value: object) -> object:
         """Add a random number between `-ulp` and `ulp` to each float of the array, and return the result."""

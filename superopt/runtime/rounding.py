@@ -45,6 +45,7 @@ class OutputErrors:
         own: the sum of the squares of the original's relative errors. The sum is over the elements with a large error (see
             `off`).
         other: the sum of the squares of the candidate's relative errors. The sum is over the same elements as in `own`.
+        vanishes: whether the output may contain only rounding errors, because the exact output is 0 or very small.
     """
 
     original: float = 0.0
@@ -56,6 +57,7 @@ class OutputErrors:
     elements: int = 0
     own: float = 0.0
     other: float = 0.0
+    vanishes: bool = False
 
     def does_not_round(self) -> str:
         """Return a message if the original rounds on purpose and the candidate does not. Otherwise, return an empty text."""
@@ -168,13 +170,18 @@ class OutputPair:
             finite = np.isfinite(original) & np.isfinite(exact)
             if not finite.any():
                 return OutputErrors()
-            scale = float(np.max(np.abs(exact[finite]), initial=0.0)) or 1.0
+            largest = float(np.max(np.abs(exact[finite]), initial=0.0))
+            scale = largest or 1.0
             beyond = (np.abs(a - exact)[finite] - _smallest(self.original.dtype) for a in (original, candidate))
             before, after = (float(np.max(error, initial=0.0)) / scale for error in beyond)
             moved = float(np.max(_noise(original, self.nudged)[finite], initial=0.0)) / scale
             off = self._far_off(original, candidate, exact)
         ulps = CHECK.direct_ulp_count / factor if self.direct else CHECK.min_error_ulp_count
-        return OutputErrors(before, after, max(moved, ulps * ulp_of(self.original.dtype)), self.direct, True, *off)  # noqa: FBT003
+        least, vanishes = (
+            max(moved, ulps * ulp_of(self.original.dtype)),
+            not largest or max(before, moved) >= CHECK.vanishing_error_share,
+        )
+        return OutputErrors(before, after, least, self.direct, True, *off, vanishes=vanishes)  # noqa: FBT003
 
     def _far_off(self, original: Array, candidate: Array, exact: Array) -> tuple[int, int, float, float]:
         """Return four numbers about elements of the original that are far from the float64 run.
