@@ -6,7 +6,7 @@ import asyncio
 import json
 import selectors
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -26,6 +26,7 @@ from superopt.model.islands import Chart
 from superopt.model.load import as_proto, load
 from superopt.model.merge_models import merge_models
 from superopt.pack import Dispatcher
+from superopt.pack import dispatcher as dispatching
 from superopt.pack import pack_models as packing
 from superopt.pack.dispatcher import Values
 from superopt.pack.pack_models import pack_models
@@ -578,15 +579,50 @@ def test_requests_that_do_not_fit_are_refused() -> None:
             ("a", {"z": x}, "the inputs of 'a' are x, not z"),
             ("a", {"x": x.astype(np.float64)}, "must be float32"),
             ("a", {"x": x[None]}, "must be float32"),
+            ("a", {"x": [0.0]}, "must be an array, not list"),
         ):
             with pytest.raises(ValueError, match=about):
-                await dispatcher.run(tenant, feeds)
+                await dispatcher.run(tenant, feeds)  # type: ignore[arg-type]
         await dispatcher.close()
         with pytest.raises(ValueError, match="closed"):
             await dispatcher.run("a", {"x": x})
 
     with asyncio.Runner(loop_factory=FakeTimeLoop) as loop:
         loop.run(refused())
+
+
+def test_a_list_of_strings_is_refused_and_stalls_no_other_request() -> None:
+    plan = serving_plan({"a": 0.1, "b": 0.1, "ab": 0.12}, shared=["x"])
+    texts = replace(plan, inputs={name: (Port("x", np.dtype(object), (1,), "tensor(string)"),) for name in "ab"})
+
+    async def one(variant: Variant, _: Values) -> Values:
+        return {f"{name}/y": np.ones(1) for name in variant.tenants}
+
+    async def answers() -> list[object]:
+        async with Dispatcher(texts, runner=one) as dispatcher:
+            values: list[object] = [["hi"], np.array(["hi"], object), np.array(["hi"], object), np.array(["yoo"], object)]
+            sent = [dispatcher.run(name, {"x": value}) for name, value in zip("aaba", values, strict=True)]  # type: ignore[dict-item]
+            return await asyncio.gather(*sent, return_exceptions=True)
+
+    with asyncio.Runner(loop_factory=FakeTimeLoop) as loop:
+        first, *others = loop.run(answers())
+    assert isinstance(first, ValueError)
+    assert others == [{"y": np.ones(1)}] * 3
+
+
+def test_an_error_of_the_dispatcher_reaches_all_waiting_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: object) -> tuple[Variant, ...]:
+        raise ArithmeticError("no cover")
+
+    monkeypatch.setattr(dispatching, "least_cover", failing)
+
+    async def answers() -> list[object]:
+        async with Dispatcher(serving_plan({"a": 0.1, "b": 0.1}), runner=Served()) as dispatcher:
+            sent = [dispatcher.run(name, {"x": np.ones(1, np.float32)}) for name in "aab"]
+            return await asyncio.gather(*sent, return_exceptions=True)
+
+    with asyncio.Runner(loop_factory=FakeTimeLoop) as loop:
+        assert [str(error) for error in loop.run(answers())] == ["no cover"] * 3
 
 
 def test_closing_answers_what_waits() -> None:

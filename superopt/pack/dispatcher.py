@@ -108,7 +108,7 @@ class Dispatcher:
         if self._own is not None:
             self._own.close()
 
-    def _require_valid(self, tenant: str, feeds: Values) -> None:
+    def _require_valid(self, tenant: str, feeds: Mapping[str, object]) -> None:
         """Check that a request is valid.
 
         Raises:
@@ -122,13 +122,15 @@ class Dispatcher:
             raise ValueError(f"the inputs of {tenant!r} are {', '.join(ports)}, not {', '.join(feeds)}")
         for name, value in feeds.items():
             port = ports[name]
-            if port.kind:
+            if port.kind and not port.kind.startswith("tensor("):
                 continue
+            if not isinstance(value, np.ndarray):
+                raise ValueError(f"the input {name!r} of {tenant!r} must be an array, not {type(value).__name__}")
             fits = len(value.shape) == len(port.shape) and all(
                 isinstance(extent, str) or extent == size for extent, size in zip(port.shape, value.shape, strict=True)
             )
-            if value.dtype != port.dtype or not fits:
-                shapes = f"{port.dtype}{[*port.shape]}, not {value.dtype}{[*value.shape]}"
+            if not fits or not (port.kind or value.dtype == port.dtype):
+                shapes = f"{port.kind or port.dtype}{[*port.shape]}, not {value.dtype}{[*value.shape]}"
                 raise ValueError(f"the input {name!r} of {tenant!r} must be {shapes}")
 
     def _dispatch_soon(self) -> None:
@@ -142,10 +144,19 @@ class Dispatcher:
             self._planned = asyncio.get_running_loop().call_soon(self._dispatch)
 
     def _dispatch(self) -> None:
-        """Start runs while workers are free and requests need not wait, and set a timer for the requests that wait."""
+        """Start runs, as `_start_runs` does. If this fails, all waiting requests get the error."""
         if self._planned is not None:
             self._planned.cancel()
             self._planned = None
+        try:
+            self._start_runs()
+        except Exception as error:  # noqa: BLE001
+            for queue in self._queues.values():
+                while queue:
+                    _refuse(queue.pop(), error)
+
+    def _start_runs(self) -> None:
+        """Start runs while workers are free and requests need not wait, and set a timer for the requests that wait."""
         loop = asyncio.get_running_loop()
         while (free := self._most_runs - len(self._running)) > 0:
             busy = len(self._running) >= self.plan.workers
@@ -234,8 +245,8 @@ class Dispatcher:
             if len(requests) > 1 or len(variant.tenants) > 1:
                 for request in requests:
                     await self._answer(self._alone[request.tenant], [request])
-            elif not requests[0].answer.done():
-                requests[0].answer.set_exception(error)
+            else:
+                _refuse(requests[0], error)
             return
         for request in requests:
             if not request.answer.done():
@@ -278,10 +289,18 @@ class SessionRunner:
         self._sessions.clear()
 
 
-def _is_same(first: Array, second: Array) -> bool:
-    """Return whether two arrays have the same elements. A few elements are compared first."""
+def _refuse(request: PendingRequest, error: BaseException) -> None:
+    """Answer the request with an error, unless it has an answer."""
+    if not request.answer.done():
+        request.answer.set_exception(error)
+
+
+def _is_same(first: object, second: object) -> bool:
+    """Return whether two values are one object, or arrays with the same elements. A few elements are compared first."""
     if first is second:
         return True
+    if not isinstance(first, np.ndarray) or not isinstance(second, np.ndarray):
+        return False
     if first.shape != second.shape or first.dtype != second.dtype:
         return False
     step = max(1, first.size // PACK.sampled_element_count)
