@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import selectors
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -480,17 +481,21 @@ class Served:
 Answers: TypeAlias = "list[tuple[float, float | str]]"
 
 
-def served(plan: ServePlan, *requests: tuple[float, str, float]) -> tuple[Answers, list[tuple[float, str]]]:
-    """Send each request (time, tenant, value). Return the time and the value or error of each answer, and all runs."""
+Request: TypeAlias = "tuple[float, str, float] | tuple[float, str, float, float]"
+"""A request: the time, the tenant, the value and, if it differs from the plan's, the time limit."""
+
+
+def served(plan: ServePlan, *requests: Request) -> tuple[Answers, list[tuple[float, str]]]:
+    """Send each request. Return the time and the value or error of each answer, and all runs."""
     runner = Served(plan.workers)
 
     async def answers() -> Answers:
         async with Dispatcher(plan, runner=runner) as dispatcher:
 
-            async def sent(at: float, tenant: str, value: float) -> tuple[float, float | str]:
+            async def sent(at: float, tenant: str, value: float, within: float | None = None) -> tuple[float, float | str]:
                 await asyncio.sleep(at)
                 try:
-                    outputs = await dispatcher.run(tenant, {"x": np.array([value], np.float32)})
+                    outputs = await dispatcher.run(tenant, {"x": np.array([value], np.float32)}, within=within)
                 except InvalidModelError as error:
                     return asyncio.get_running_loop().time(), str(error)
                 assert outputs.keys() == {"y"}
@@ -522,6 +527,27 @@ def test_a_request_without_time_starts_at_once() -> None:
     _, runs = served(serving_plan({"a": 0.1, "b": 0.1, "ab": 0.12}, slo=0.1), (0.0, "a", 1), (0.01, "b", 2))
     assert [variant for _, variant in runs] == ["a", "b"]
     assert runs[0][0] == 0.0
+
+
+def test_an_urgent_request_is_answered_before_a_patient_one_of_the_same_tenant() -> None:
+    plan = serving_plan({"a": 0.1, "b": 0.1, "ab": 0.12}, slo=4.0)
+    answers, runs = served(plan, (0.0, "a", 1), (0.0, "a", 2, 0.5))
+    assert [start for start, _ in runs] == pytest.approx([0.05, 0.4])
+    assert [end for end, _ in answers] == pytest.approx([0.5, 0.15])
+
+
+def test_an_urgent_request_does_not_prolong_the_wait_of_a_patient_one() -> None:
+    plan = serving_plan({"a": 0.1, "b": 0.1, "ab": 0.12})
+    answers, runs = served(plan, (0.0, "a", 1), (0.05, "a", 2, 0.9))
+    assert [start for start, _ in runs] == pytest.approx([0.1, 0.2])
+    assert [end for end, _ in answers] == pytest.approx([0.3, 0.2])
+
+
+def test_a_request_without_a_deadline_waits_as_long_as_the_limit_of_the_plan_allows() -> None:
+    plan = serving_plan({"a": 0.1, "b": 0.1, "ab": 0.12})
+    assert served(plan, (0.0, "a", 1, math.inf))[1] == [(PACK.max_wait_share * plan.slo, "a")]
+    with pytest.raises(ValueError, match="finite"):
+        superopt.serve_plan({}, slo=math.inf)
 
 
 def test_a_request_that_no_tenant_can_join_starts_at_once() -> None:
@@ -583,6 +609,8 @@ def test_requests_that_do_not_fit_are_refused() -> None:
         ):
             with pytest.raises(ValueError, match=about):
                 await dispatcher.run(tenant, feeds)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="NaN"):
+            await dispatcher.run("a", {"x": x}, within=math.nan)
         await dispatcher.close()
         with pytest.raises(ValueError, match="closed"):
             await dispatcher.run("a", {"x": x})

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+import bisect
+import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -29,14 +30,14 @@ class PendingRequest:
     Attributes:
         tenant: The name of the tenant.
         feeds: The inputs, under the tenant's own names.
-        arrival: The time of the arrival, on the clock of the event loop.
+        patience_end: The time until which the request may wait for other tenants, on the clock of the event loop.
         deadline: The time by which the request should be answered, on the clock of the event loop.
         answer: The future of the outputs, under the tenant's own names.
     """
 
     tenant: str
     feeds: Values
-    arrival: float
+    patience_end: float
     deadline: float
     answer: asyncio.Future[dict[str, Array]]
 
@@ -47,8 +48,8 @@ class Dispatcher:
     A run of a variant computes one request of each of its tenants. When a worker is free, the dispatcher chooses the variants
     that together answer the waiting requests in the least measured time. A variant may also contain tenants without a request.
     If a larger variant exists, a run may wait for requests of further tenants. The wait is at most the share
-    `PackPolicy.max_wait_share` of the request's time limit. The run also begins early enough to end before the earliest
-    deadline.
+    `PackPolicy.max_wait_share` of the request's time limit, and of the plan's. The run also begins early enough to end before
+    the earliest deadline. Requests of one tenant are answered in the order of their deadlines.
 
     Example:
         >>> async with Dispatcher(plan) as dispatcher:  # doctest: +SKIP
@@ -65,7 +66,8 @@ class Dispatcher:
         self._runner: Runner | None = runner or self._own
         self._alone = {variant.tenants[0]: variant for variant in plan.variants if len(variant.tenants) == 1}
         self._ports = {name: {port.name: port for port in ports} for name, ports in plan.inputs.items()}
-        self._queues: dict[str, deque[PendingRequest]] = {name: deque() for name in plan.inputs}
+        self._queues: dict[str, list[PendingRequest]] = {name: [] for name in plan.inputs}
+        """The waiting requests of each tenant, in the order of their deadlines."""
         self._covers: dict[frozenset[str], tuple[Variant, ...]] = {}
         self._running: set[asyncio.Task[None]] = set()
         self._planned: asyncio.Handle | None = None
@@ -83,18 +85,21 @@ class Dispatcher:
         """Return the outputs of a tenant's model for the given inputs, both under the tenant's own names.
 
         The request should be answered within `within` seconds, by default within `ServePlan.slo` seconds. A late request is
-        answered too.
+        answered too. A request without a deadline has the limit `math.inf`.
 
         Raises:
-            ValueError: There is no such tenant, the inputs do not fit its model, or the dispatcher is closed.
+            ValueError: There is no such tenant, the inputs do not fit its model, `within` is NaN, or the dispatcher is closed.
             InvalidModelError: ONNX Runtime cannot run the model on these inputs.
         """
         self._require_valid(tenant, feeds)
         loop = asyncio.get_running_loop()
         now = loop.time()
         limit = self.plan.slo if within is None else within
-        request = PendingRequest(tenant, feeds, now, now + limit, loop.create_future())
-        self._queues[tenant].append(request)
+        if math.isnan(limit):
+            raise ValueError("the time limit of a request must be a number, not NaN")
+        patience_end = now + PACK.max_wait_share * min(limit, self.plan.slo)
+        request = PendingRequest(tenant, feeds, patience_end, now + limit, loop.create_future())
+        bisect.insort(self._queues[tenant], request, key=lambda one: one.deadline)
         self._dispatch_soon()
         return await request.answer
 
@@ -185,21 +190,24 @@ class Dispatcher:
         """
         for queue in self._queues.values():
             while queue and queue[0].answer.done():
-                queue.popleft()
+                queue.pop(0)
         firsts = sorted((queue[0] for queue in self._queues.values() if queue), key=lambda request: request.deadline)
-        due: float | None = None
+        due = math.inf
         for request in firsts:
             partners = self._partners(request)
-            until = self._wait_until(request, partners)
-            if until is None or ((self._closing or until <= now) and not busy):
+            own = (variant for variant in self.plan.variants if request.tenant in variant.tenants)
+            joinable = [variant for variant in own if not partners.keys() >= {*variant.tenants}]
+            if busy and joinable:
+                continue
+            until = self._wait_until(request, partners, joinable)
+            if self._closing or until <= now:
                 cover = sorted(self._cover(frozenset(partners)), key=lambda variant: request.tenant not in variant.tenants)
                 return [(one, [partners[name] for name in one.tenants if name in partners]) for one in cover], None
-            if not busy:
-                due = until if due is None else min(due, until)
-        return [], due
+            due = min(due, until)
+        return [], due if due < math.inf else None
 
     def _partners(self, request: PendingRequest) -> dict[str, PendingRequest]:
-        """Return the request and, for each other tenant, the oldest live request that can be computed in the same run."""
+        """Return the request and, for each other tenant, its most urgent live request for the same run."""
         found = {request.tenant: request}
         for name, queue in self._queues.items():
             if name != request.tenant:
@@ -222,19 +230,20 @@ class Dispatcher:
             self._covers[live] = least_cover(live, self.plan.variants)
         return self._covers[live]
 
-    def _wait_until(self, request: PendingRequest, partners: Mapping[str, PendingRequest]) -> float | None:
-        """Return the time until which the request may wait for further tenants. If no further tenant could join, return None.
+    def _wait_until(
+        self, request: PendingRequest, partners: Mapping[str, PendingRequest], joinable: Sequence[Variant]
+    ) -> float:
+        """Return the time until which the tenant's requests may wait for further tenants of the `joinable` variants.
 
-        After the wait, the slowest variant with further tenants can still end before the earliest deadline.
+        No request of the tenant waits longer than it may. After the wait, the slowest of the variants can still end before the
+        earliest deadline.
         """
-        own = (variant for variant in self.plan.variants if request.tenant in variant.tenants)
-        joinable = [variant for variant in own if not partners.keys() >= {*variant.tenants}]
         if not joinable:
-            return None
+            return -math.inf
         slowest = max(variant.seconds for variant in joinable)
         earliest = min(one.deadline for one in partners.values())
-        share = request.arrival + PACK.max_wait_share * (request.deadline - request.arrival)
-        return min(share, earliest - PACK.deadline_factor * slowest)
+        patience_end = min(one.patience_end for one in self._queues[request.tenant] if not one.answer.done())
+        return min(patience_end, earliest - PACK.deadline_factor * slowest)
 
     async def _answer(self, variant: Variant, requests: Sequence[PendingRequest]) -> None:
         """Run the variant, and answer the requests. If a run of several tenants fails, each request runs alone."""

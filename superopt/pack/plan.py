@@ -5,6 +5,7 @@ A plan contains packed models of some tenants, with their measured times.
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -108,13 +109,13 @@ def serve_plan(
         progress: Receives progress reports.
 
     Raises:
-        ValueError: `slo` is not positive.
+        ValueError: `slo` is not positive and finite.
         SuperoptError: See `superopt.pack.pack_models.pack_models`.
     """
     told = progress or ignore_progress
     within, seconds = duration_seconds(slo), None if budget is None else duration_seconds(budget)
-    if not within > 0:
-        raise ValueError(f"slo must be more than 0 seconds, not {slo!r}")
+    if not 0 < within < math.inf:
+        raise ValueError(f"slo must be more than 0 seconds and finite, not {slo!r}")
     if not models:
         raise PackError("there are no models to serve")
     given = {name: load(source).model for name, source in models.items()}
