@@ -589,6 +589,22 @@ def test_an_error_reaches_only_its_request() -> None:
     assert [variant for _, variant in runs] == ["ab", "a", "b"]
 
 
+@pytest.mark.parametrize("error", [asyncio.CancelledError, AttributeError])
+def test_a_run_that_is_cancelled_or_returns_no_outputs_leaves_no_request_waiting(error: type[BaseException]) -> None:
+    async def failing(*_: object) -> Values:
+        if error is asyncio.CancelledError:
+            raise error
+        return None  # type: ignore[return-value]
+
+    async def answers() -> list[object]:
+        async with Dispatcher(serving_plan({"a": 0.1, "b": 0.1, "ab": 0.12}), runner=failing) as dispatcher:
+            sent = [dispatcher.run(name, {"x": np.ones(1, np.float32)}) for name in "aab"]
+            return await asyncio.gather(*sent, return_exceptions=True)
+
+    with asyncio.Runner(loop_factory=FakeTimeLoop) as loop:
+        assert [type(one) for one in loop.run(answers())] == [error] * 3
+
+
 def test_only_equal_shared_inputs_share_a_run() -> None:
     plan = serving_plan({"a": 0.1, "b": 0.1, "ab": 0.12}, shared=["x"])
     answers, runs = served(plan, (0.0, "a", 1), (0.0, "b", 1), (0.0, "a", 2), (0.0, "b", 3))

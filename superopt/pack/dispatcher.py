@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import bisect
+import functools
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -171,14 +172,19 @@ class Dispatcher:
                     self._queues[request.tenant].remove(request)
                 task = loop.create_task(self._answer(variant, requests))
                 self._running.add(task)
-                task.add_done_callback(self._finished)
+                task.add_done_callback(functools.partial(self._finished, requests))
             if not chosen:
                 if due is not None:
                     self._planned = loop.call_at(due, self._dispatch)
                 break
 
-    def _finished(self, task: asyncio.Task[None]) -> None:
+    def _finished(self, requests: Sequence[PendingRequest], task: asyncio.Task[None]) -> None:
+        """Note the end of a run. Requests that the run has left without an answer get its error."""
         self._running.discard(task)
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if error is not None:
+            for request in requests:
+                _refuse(request, error)
         self._dispatch_soon()
 
     def _next_runs(self, now: float, *, busy: bool) -> tuple[list[tuple[Variant, list[PendingRequest]]], float | None]:
@@ -250,6 +256,7 @@ class Dispatcher:
         assert self._runner is not None, "a dispatcher has a runner"
         try:
             outputs = await self._runner(variant, self._feeds(variant, requests))
+            answers = [_own_outputs(request.tenant, outputs) for request in requests]
         except Exception as error:  # noqa: BLE001
             if len(requests) > 1 or len(variant.tenants) > 1:
                 for request in requests:
@@ -257,11 +264,9 @@ class Dispatcher:
             else:
                 _refuse(requests[0], error)
             return
-        for request in requests:
+        for request, answer in zip(requests, answers, strict=True):
             if not request.answer.done():
-                prefix = f"{request.tenant}/"
-                own = {name.removeprefix(prefix): value for name, value in outputs.items() if name.startswith(prefix)}
-                request.answer.set_result(own)
+                request.answer.set_result(answer)
 
     def _feeds(self, variant: Variant, requests: Sequence[PendingRequest]) -> dict[str, Array]:
         """Return the inputs of a variant. Tenants without a request get their fillers."""
@@ -296,6 +301,12 @@ class SessionRunner:
         """End the threads and free the sessions."""
         self._threads.shutdown()
         self._sessions.clear()
+
+
+def _own_outputs(tenant: str, outputs: Values) -> dict[str, Array]:
+    """Return the outputs of a tenant, under the tenant's own names."""
+    prefix = f"{tenant}/"
+    return {name.removeprefix(prefix): value for name, value in outputs.items() if name.startswith(prefix)}
 
 
 def _refuse(request: PendingRequest, error: BaseException) -> None:
