@@ -612,6 +612,12 @@ def test_only_equal_shared_inputs_share_a_run() -> None:
     assert [value for _, value in answers] == [10, 10, 20, 30]
 
 
+def test_shared_inputs_are_compared_bit_by_bit() -> None:
+    plan = serving_plan({"a": 0.1, "b": 0.1, "ab": 0.12}, shared=["x"])
+    assert [variant for _, variant in served(plan, (0.0, "a", 0.0), (0.0, "b", -0.0))[1]] == ["a", "b"]
+    assert [variant for _, variant in served(plan, (0.0, "a", math.nan), (0.0, "b", math.nan))[1]] == ["ab"]
+
+
 def test_requests_that_do_not_fit_are_refused() -> None:
     async def refused() -> None:
         dispatcher = Dispatcher(serving_plan({"a": 0.1}), runner=Served())
