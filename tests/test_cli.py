@@ -192,6 +192,20 @@ def test_what_tuning_finds_is_written_only_where_there_is_tuning(source: Path, t
     assert target.read_bytes() == BEFORE
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("b --provider cuda", "requires --provider cpu"),
+        ("b --device-profile gpu.json", "not allowed with argument --device-profile"),
+        ("--dry-run --fp precise", "requires --fp relaxed or --fp fast"),
+    ],
+)
+def test_kernels_cannot_be_used_with_every_option(capsys: pytest.CaptureFixture[str], arguments: str, message: str) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["optimize", "a", *arguments.split(), "--kernels"])
+    assert capsys.readouterr().err.endswith(f"error: argument --kernels: {message}\n")
+
+
 @pytest.mark.parametrize("provider", ["cuda", "tensorrt"])
 def test_an_absent_provider(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, source: Path, target: Path, provider: str

@@ -173,6 +173,13 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         top.error("the following arguments are required: out.onnx")
     if options.run == "optimize" and options.ort_config and not options.tune:
         top.error("argument --ort-config: requires --tune")
+    if options.run == "optimize" and options.kernels:
+        if options.provider != "cpu":
+            top.error("argument --kernels: requires --provider cpu")
+        if options.device_profile is not None:
+            top.error("argument --kernels: not allowed with argument --device-profile")
+        if options.fp == FpMode.PRECISE:
+            top.error("argument --kernels: requires --fp relaxed or --fp fast")
     if options.run == "prove" and options.operator and not options.axioms:
         top.error("argument --operator: requires --axioms")
     if options.run == "pack" and options.names and len(options.names) != len(options.models):
