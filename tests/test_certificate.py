@@ -443,6 +443,24 @@ def test_what_is_no_certificate_is_refused(
     assert capsys.readouterr().err.startswith("superopt: the certificate ")
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"opset": 0},
+        {"sizes": [{"n": -5}]},
+        {"specialization": {"values": {}, "sizes": {"n": -1}, "branches": []}},
+        {"specialization": {"values": {"x": {"type": "int64", "shape": [-1], "elements": [1]}}, "sizes": {}, "branches": []}},
+    ],
+)
+def test_sizes_and_opsets_that_no_model_has_are_refused(
+    capsys: pytest.CaptureFixture[str], branches: Certified, tmp_path: Path, changes: dict[str, object]
+) -> None:
+    file = tmp_path / "certificate.json"
+    file.write_text(json.dumps({**branches.record, **changes}), encoding="utf-8")
+    assert cli.main(["replay", str(file), str(branches.original), str(tmp_path / "new.onnx")]) == CertificateError.exit_code
+    assert "where an integer of at least" in capsys.readouterr().err
+
+
 def test_values_that_nest_deep_are_refused(branches: Certified) -> None:
     record = branches.record
     value: object = 1

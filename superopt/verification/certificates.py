@@ -183,9 +183,9 @@ def _certificate(record: Mapping[str, object]) -> Certificate:
         original=_text(record["original"]),
         optimized=_text(record["optimized"]),
         rewritten=_boolean(record["rewritten"]),
-        opset=None if opset is None else _integer(opset),
+        opset=None if opset is None else _integer(opset, least=1),
         rules=_texts_by_name(record["rules"]),
-        sizes=tuple({name: _integer(n) for name, n in _object(numbers).items()} for numbers in _list(record["sizes"])),
+        sizes=tuple(map(_sizes, _list(record["sizes"]))),
         stored=_texts(record["stored"]),
         passes=tuple(map(_pass, _list(record["passes"]))),
         mode=mode,
@@ -200,19 +200,20 @@ def _certificate(record: Mapping[str, object]) -> Certificate:
 def _specialization(record: Mapping[str, object]) -> Specialization:
     values = {name: _object(value) for name, value in _object(record["values"]).items()}
     arrays = {
-        name: np.array(_list(value["elements"]), _text(value["type"])).reshape(tuple(map(_integer, _list(value["shape"]))))
+        name: np.array(_list(value["elements"]), _text(value["type"])).reshape(
+            [_integer(extent, least=0) for extent in _list(value["shape"])]
+        )
         for name, value in values.items()
     }
-    sizes = {name: _integer(size) for name, size in _object(record["sizes"]).items()}
     branches = [[None if taken is None else _boolean(taken) for taken in _list(row)] for row in _list(record["branches"])]
-    return Specialization(arrays, sizes, branches)
+    return Specialization(arrays, _sizes(record["sizes"]), branches)
 
 
 def _pass(value: object) -> Pass:
     record = _object(value)
     weights = _object(record["weights"])
     terms = _terms(weights["nodes"])
-    made = {name: terms[_index(place)] for name, place in _object(weights["terms"]).items()}
+    made = {name: terms[_integer(place, least=0)] for name, place in _object(weights["terms"]).items()}
     return Pass(tuple(map(_rewrite, _list(record["rewrites"]))), made)
 
 
@@ -221,7 +222,7 @@ def _rewrite(value: object) -> Rewrite:
     terms = _terms(record["nodes"])
 
     def state(places: object) -> State:
-        return tuple(terms[_index(place)] for place in _list(places))
+        return tuple(terms[_integer(place, least=0)] for place in _list(places))
 
     rows = map(_list, _list(record["steps"]))
     steps = tuple(CertifiedStep(_text(rule), state(roots), state(new)) for rule, roots, new in rows)
@@ -242,7 +243,7 @@ def _terms(nodes: object) -> list[Term]:
     terms: list[Term] = []
     for op, operands, attributes in map(_list, _list(nodes)):
         values = {name: _attribute(value) for name, value in _object(attributes).items()}
-        args = [terms[_index(place)] for place in _list(operands)]
+        args = [terms[_integer(place, least=0)] for place in _list(operands)]
         terms.append(apply(_text(op), *args, **values) if op else _variable(**values))
     return terms
 
@@ -351,17 +352,16 @@ def _text(value: object) -> str:
     return value
 
 
-def _integer(value: object) -> int:
+def _integer(value: object, *, least: int | None = None) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise CertificateError(f"the certificate has {value!r} where an integer is expected")
+    if least is not None and value < least:
+        raise CertificateError(f"the certificate has {value} where an integer of at least {least} is expected")
     return value
 
 
-def _index(value: object) -> int:
-    place = _integer(value)
-    if place < 0:
-        raise CertificateError("the certificate has a negative position")
-    return place
+def _sizes(value: object) -> dict[str, int]:
+    return {name: _integer(size, least=0) for name, size in _object(value).items()}
 
 
 def _boolean(value: object) -> bool:
