@@ -2185,8 +2185,8 @@ class PackPolicy:
     max_wait_share: float = 0.1
     """The share of a request's time limit for which the request may wait for other tenants while a worker is free.
 
-    If the plan's time limit is less than the request's, the wait is at most this share of the plan's time limit.
-    A request also waits while all workers are busy. Most of the time limit is left for this second wait. Not measured.
+    If the plan's time limit is less than the request's, the wait is at most this share of the plan's time limit. A request also
+    waits while all workers are busy. Most of the time limit is left for this second wait. Not measured.
     """
     deadline_factor: float = 2.0
     """A run begins early enough before a deadline to take this multiple of the measured time of its variant. Not measured."""
