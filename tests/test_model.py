@@ -378,6 +378,16 @@ def test_a_weight_that_a_caller_may_give_is_no_constant() -> None:
     assert [i.name for i in after.graph.initializer] == ["v", "w"]
 
 
+@pytest.mark.parametrize("extent", [24, "n"])
+def test_no_shape_depends_on_a_default_value_that_a_caller_may_override(extent: int | str) -> None:
+    target = numpy_helper.from_array(np.array([2, 3, -1]), "target")
+    nodes = [node("Reshape", ["x", "target"], ["r"]), node("Softmax", ["r"], ["s"], axis=1), node("Relu", ["s"], ["y"])]
+    proto = model(nodes, {"x": [extent]}, {"y": ["a", "b", "c"]}, [target], opset=11)
+    assert len(islands(proto)) == 1
+    proto.graph.input.append(helper.make_tensor_value_info("target", TensorProto.INT64, [3]))
+    assert not islands(proto)
+
+
 def test_before_version_4_every_weight_is_listed_and_constant() -> None:
     proto = model(
         [node("MatMul", ["x", "v"], ["h"]), node("Mul", ["h", "s"], ["y"])],

@@ -300,13 +300,18 @@ def analysis_copy(model: Model) -> Model:
 def normalized_copy(model: Model) -> Model:
     """Return a copy of the model in a uniform form.
 
-    The nodes are in topological order, no weight is an input, and the shapes of all weights are known.
+    The nodes are in topological order, no weight is an input, and the shapes of all weights are known. Inputs of the
+    copy have no default values, because no shape may depend on a value that the caller may override.
     """
     copy = model.clone()
     if copy.ir_version < OVERRIDABLE_SINCE:
         inputs = [v for v in copy.graph.inputs if not v.is_initializer()]
         copy.graph.inputs.clear()
         copy.graph.inputs.extend(inputs)
+    for graph in copy.graphs():
+        for value in graph.inputs:
+            if graph.initializers.pop(value.name or "", None) is not None:
+                value.const_value = None
     copy.graph.sort()
     untype_zipmap_nodes(copy)
     for value in (v for graph in copy.graphs() for v in graph.initializers.values()):
