@@ -62,6 +62,15 @@ def test_a_model_without_such_values_or_with_open_dimensions_is_returned_itself(
     assert isinstance(plain, ir.Model)
 
 
+def test_a_string_that_is_computed_from_weights_is_not_stored() -> None:
+    words = numpy_helper.from_array(np.array(["b", "d"], object), "words")
+    nodes = [node("Gather", ["words", "place"], "word"), node("Identity", ["word"], "same"), node("Relu", ["x"], "y")]
+    proto = model(nodes, {"x": [2]}, {"y": [2]}, [words, numpy_helper.from_array(np.array([1]), "place")])
+    proto.graph.output.append(helper.make_tensor_value_info("same", onnx.TensorProto.STRING, [1]))
+    given = load(proto).model
+    assert fold_known_values(given) is given
+
+
 def test_a_branch_may_give_and_use_what_a_shape_decides() -> None:
     ints = onnx.TensorProto.INT64
     inside = [node("Shape", ["x"], "shape"), node("Neg", ["shape"], "negative")]

@@ -73,8 +73,9 @@ def test_sizes_do_not_depend_on_elements() -> None:
     assert {n.op_type for n in nodes_before_rounding(chart(proto).model.graph)} == {"Cast"}
 
 
-def test_casts_to_positions_do_not_quantize() -> None:
-    proto = model("i = Cast<to = 7>(s) f = Cast<to = 1>(i) y = Neg(f)")
+@pytest.mark.parametrize("kind", [TensorProto.INT64, TensorProto.STRING])
+def test_casts_to_positions_and_strings_do_not_quantize(kind: int) -> None:
+    proto = model(f"i = Cast<to = {kind}>(s) f = Cast<to = 1>(i) y = Neg(f)")
     assert not nodes_before_rounding(chart(proto).model.graph)
 
 

@@ -111,7 +111,7 @@ def _rounds(node: ir.Node) -> bool:
         return False
     if node.op_type == "Cast":
         kind = node.outputs[0].dtype
-        return kind is not None and kind is not ir.DataType.BOOL and kind.bitwidth <= _QUANTIZED_BITS
+        return kind not in (None, ir.DataType.BOOL, ir.DataType.STRING) and kind.bitwidth <= _QUANTIZED_BITS
     if node.op_type == "MatMulNBits":
         accuracy = node.attributes.get("accuracy_level")
         return accuracy is not None and accuracy.as_int() == _INTEGER_ACCURACY

@@ -95,8 +95,8 @@ def _is_large(value: ir.Value) -> bool:
 
 
 def constant_value(node: ir.Node, opset: int) -> Array | None:
-    """Return the node's result as an array. Return None if an operand is not constant, if an operand is too large, or if the
-    evaluation fails.
+    """Return the node's result as an array. Return None if an operand is not constant, if an operand is too large, if the
+    evaluation fails, or if the result contains strings.
     """
     if node.op_type in ("Shape", "Size"):
         source = node.inputs[0]
@@ -125,7 +125,8 @@ def _evaluated(node: ir.Node, feeds: Mapping[str, Array], opset: int) -> Array |
         (array,) = ReferenceEvaluator(serialize_node(node), opsets={"": opset}).run(None, dict(feeds))
     except Exception:  # noqa: BLE001
         return None
-    return np.asarray(array)
+    found = np.asarray(array)
+    return None if found.dtype.kind in "OSU" else found
 
 
 def _learn_shape(node: ir.Node, opset: int) -> None:
