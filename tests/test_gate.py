@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import onnx.parser
 import pytest
+from onnx import numpy_helper
 
 from superopt.algebra.operators import apply
 from superopt.algebra.terms import Term, variable, variables
@@ -523,6 +524,14 @@ def test_inputs_that_may_be_masks(body: str, expected: str) -> None:
     model = load(parsed(body, "float two = {2}, float half = {0.5}")).model
     facts = Chart(model).facts
     assert [name for name in ("mask", "scores", "x", "y") if not facts.named(name).ordinary] == expected.split()
+
+
+@pytest.mark.parametrize("exponent", [np.inf, np.nan])
+def test_a_base_with_an_exponent_that_is_not_finite_may_be_a_mask(exponent: float) -> None:
+    proto = parsed("a = Pow(x, e) out = Add(a, y)")
+    proto.graph.initializer.append(numpy_helper.from_array(np.array(exponent, np.float32), "e"))
+    facts = Chart(load(proto).model).facts
+    assert [name for name in ("x", "y") if not facts.named(name).ordinary] == ["x"]
 
 
 IF = """

@@ -593,7 +593,7 @@ def _any_magnitude(node: ir.Node) -> Iterator[int]:
             yield 1
         case "Pow":
             exponent = _array(node, 1)
-            if exponent is None or exponent.size != 1 or exponent.item() < 0 or exponent.item() != int(exponent.item()):
+            if exponent is None or exponent.size != 1 or exponent.item() < 0 or not float(exponent.item()).is_integer():
                 yield from (0, 1)
 
 
