@@ -100,6 +100,25 @@ def test_what_no_input_changes_is_in_no_island_before_an_operator_without_a_spec
     assert [n.op_type for n in island.nodes] == ["MatMul", "Gather", "Add", "MatMul"]
 
 
+@pytest.mark.parametrize("batch", ["1", "n"])
+@pytest.mark.parametrize(
+    ("opset", "body", "expected"),
+    [
+        (18, "g = GroupNormalization<num_groups = 3>(a, s, s)", ["Conv", "GroupNormalization", "Relu", "Conv"]),
+        (21, "g = GroupNormalization<num_groups = 3>(a, t, t)", ["Conv", "GroupNormalization", "Relu", "Conv"]),
+        (21, "g = MeanVarianceNormalization(a)", ["Relu", "Conv"]),
+    ],
+)
+def test_what_follows_a_normalization_has_a_known_shape(batch: str, opset: int, body: str, expected: list[str]) -> None:
+    """The package onnx infers no shapes for these normalizations."""
+    proto = onnx.parser.parse_model(f"""
+        <ir_version: 10, opset_import: ["" : {opset}]>
+        agraph (float[{batch}, 6, 4, 4] x, float[6, 6, 1, 1] w, float[3] s, float[6] t) => (float[{batch}, 6, 4, 4] y)
+        {{ a = Conv(x, w) {body} r = Relu(g) y = Conv(r, w) }}
+    """)
+    assert expected in [[n.op_type for n in island.nodes] for island in islands(proto)]
+
+
 def test_what_is_random_is_not_the_same_each_time() -> None:
     found = islands(model("r = Bernoulli(s) e = Exp(r) f = Cast<to = 7>(e) g = Cast<to = 1>(f) b = Add(a, g)"))
     assert any("Exp" in {n.op_type for n in island.nodes} for island in found)

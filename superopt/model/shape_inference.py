@@ -34,6 +34,8 @@ FOLDED = frozenset(
 )
 # fmt: on
 """Operators that occur in shape computations."""
+ALIKE = frozenset({"GroupNormalization", "MeanVarianceNormalization"})
+"""Standard operators for which the package onnx infers no shapes. The result has the shape and type of the first operand."""
 
 
 def with_shapes(model: ir.Model, opset: int) -> ir.Model:
@@ -67,7 +69,7 @@ def _folded(model: ir.Model, opset: int) -> bool:
     """Visit each node once. If the shapes of the node's results can be inferred, store them. If the node's result can be
     computed as a small constant, store it too.
 
-    Returns True if a constant was stored, or if a shape was stored for a result of a non-standard operator.
+    Returns True if a constant was stored, or if a shape was stored for an operator for which onnx infers no shapes.
     """
     news = False
     for node in _nodes(model):
@@ -154,11 +156,17 @@ def _learn_shape(node: ir.Node, opset: int) -> None:
 def _learn_contrib(node: ir.Node, opset: int) -> bool:
     """Set the result shapes of a node of a non-standard operator, using the operator's definition in specs/.
 
-    Returns whether shapes were set. For a standard operator, nothing is done.
+    Returns whether shapes were set. Of the standard operators, only those in `ALIKE` are considered.
     """
     results = [v for v in node.outputs if v.name]
-    if all(map(_is_fixed, results)) or is_standard(node, opset):
+    if all(map(_is_fixed, results)):
         return False
+    if is_standard(node, opset):
+        first = node.inputs[0] if node.op_type in ALIKE else None
+        if first is None or not _is_fixed(first):
+            return False
+        results[0].shape, results[0].type = ir.Shape(first.shape), results[0].type or first.type
+        return True
     inputs = [None if v is None else leaf_of(v) for v in node.inputs]
     lifted = lift_node(node, inputs, opset) or ()
     for value, term in zip(results, lifted, strict=False):

@@ -84,7 +84,7 @@ from superopt.model.lift import (
     lift_node,
     results_of,
 )
-from superopt.model.shape_inference import FOLDED, constant_value, with_onnx_shapes
+from superopt.model.shape_inference import ALIKE, FOLDED, constant_value, with_onnx_shapes
 from superopt.policy import MODEL
 from superopt.speclib.slice_bounds import require_end, slice_bound
 
@@ -395,6 +395,11 @@ class ShapeValues:
                 self._equal = {k: replace_atoms(v, value.get) for k, v in self._equal.items()}
                 self._equal[base] = self._equated(right)
                 return
+
+    def _alike(self, node: ir.Node, inputs: Sequence[Shape | None]) -> Sequence[Shape]:
+        first = node.inputs[0]
+        node.outputs[0].type = node.outputs[0].type or (None if first is None else first.type)
+        return [_given(inputs[0])]
 
     def _matmul(self, _: ir.Node, inputs: Sequence[Shape | None]) -> Sequence[Shape]:
         x, y = (_given(s) for s in inputs[:2])
@@ -1287,6 +1292,7 @@ _SHAPES: Mapping[str, str] = {
     "Upsample": "resize",
     "DepthToSpace": "to_space",
     "SpaceToDepth": "to_space",
+    **dict.fromkeys(ALIKE, "alike"),
 }
 """Operators whose result shapes are computed in this module, each with the name of the method that computes the shapes.
 
