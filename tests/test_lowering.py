@@ -210,6 +210,7 @@ OPAQUE: list[tuple[str, list[Array | None], list[int], int, dict[str, Any], int]
     ("AveragePool", [IMAGE], [], 1, {"kernel_shape": [2, 2], "dilations": [2, 1]}, 19),
     ("AveragePool", [IMAGE], [], 1, {"kernel_shape": [2, 2], "strides": [2, 2], "ceil_mode": 1, "count_include_pad": 1}, 13),
     ("MaxPool", [IMAGE], [], 2, {"kernel_shape": [2, 2]}, 13),
+    ("MaxPool", [IMAGE], [], 1, {"kernel_shape": [3, 3], "dilations": [2, 1], "auto_pad": "SAME_UPPER"}, 13),
     ("BatchNormalization", [IMAGE, *CHANNELS], [], 1, {}, 13),
     ("BatchNormalization", [IMAGE, *CHANNELS], [1, 2, 3, 4], 1, {"training_mode": 1}, 15),
     ("Dropout", [X], [], 2, {}, 13),

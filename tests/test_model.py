@@ -609,6 +609,12 @@ def test_an_axis_that_a_reduction_gains_is_left_where_an_operator_names_its_axes
     assert [term.shape for term in island.outputs.values()] == [(1,)]
 
 
+def test_what_follows_a_dilated_pooling_with_computed_pads_has_an_unknown_shape() -> None:
+    pool = node("MaxPool", ["x"], ["p"], kernel_shape=[3, 3], dilations=[2, 1], strides=[2, 2], auto_pad="SAME_UPPER")
+    proto = model([pool, node("Flatten", ["p"], ["f"]), node("Relu", ["f"], ["y"])], {"x": [1, 2, 9, 8]}, {"y": [1, "n"]})
+    assert not islands(proto)
+
+
 @pytest.mark.parametrize("limit", [-1, 1 << 20])
 def test_the_identity_of_a_model_is_that_of_its_bytes_wherever_they_lie(
     limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -530,6 +530,8 @@ class _Node:
         if auto_pad == "VALID":
             pads = (0,) * len(pads)
         elif auto_pad != "NOTSET":
+            if ignores_dilations(self.node):
+                raise ShapeError(f"{self.op_type}: ONNX and ONNX Runtime disagree on the pads of dilated windows")
             needed = _needed_pads(image, kernel, strides, dilations)
             if self.op_type not in CLAMPING and any(n < 0 for n in needed):
                 raise ShapeError(
@@ -606,6 +608,16 @@ def _places(sizes: tuple[int, ...], axes: tuple[int, ...], shape: tuple[int, ...
 
 CLAMPING = frozenset({"Conv", "ConvTranspose"})
 """Operators that treat negative pads as 0. With `auto_pad`, a window that is shorter than its stride needs negative pads."""
+
+
+POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})
+"""Operators that pool the windows of an image."""
+
+
+def ignores_dilations(node: ir.Node) -> bool:
+    """Return whether ONNX Runtime ignores the dilations of a pooling when it computes the pads, contrary to ONNX."""
+    dilated = any(d != 1 for d in node.attributes["dilations"].as_ints()) if "dilations" in node.attributes else False
+    return dilated and node.op_type in POOLS and node.attributes.get_string("auto_pad", "NOTSET").startswith("SAME")
 
 
 def _needed_pads(image: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> list[int]:

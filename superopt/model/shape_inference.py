@@ -17,7 +17,7 @@ from onnx.shape_inference import infer_node_outputs
 from onnx_ir.passes.common import ShapeInferencePass
 from onnx_ir.serde import serialize_node, serialize_tensor
 
-from superopt.model.lift import FLOATS, constant_tensor, is_standard, leaf_of, lift_node
+from superopt.model.lift import FLOATS, constant_tensor, ignores_dilations, is_standard, leaf_of, lift_node
 from superopt.policy import MODEL
 
 Array = npt.NDArray[Any]
@@ -61,8 +61,19 @@ def _has_unknown_shapes(model: ir.Model) -> bool:
 
 
 def with_onnx_shapes(model: ir.Model) -> ir.Model:
-    """Return the model with the shapes that onnx's shape inference finds."""
-    return ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(model).model
+    """Return the model with the shapes that onnx's shape inference finds.
+
+    The result of a pooling for which ONNX Runtime ignores the dilations has no shape, because onnx infers another one.
+    """
+    pools = {node: node.op_type for node in _nodes(model) if ignores_dilations(node)}
+    for node in pools:
+        node.op_type = f"superopt.{node.op_type}"
+        for value in node.outputs:
+            value.shape = None
+    ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(model)
+    for node, op_type in pools.items():
+        node.op_type = op_type
+    return model
 
 
 def _folded(model: ir.Model, opset: int) -> bool:
@@ -75,7 +86,8 @@ def _folded(model: ir.Model, opset: int) -> bool:
     for node in _nodes(model):
         if node.op_identifier() not in model.functions:
             news = _learn_contrib(node, opset) or news
-            _learn_shape(node, opset)
+            if not ignores_dilations(node):
+                _learn_shape(node, opset)
         if node.op_type not in FOLDED or node.domain not in ("", "ai.onnx") or node.op_identifier() in model.functions:
             continue
         wanted = [v for v in node.outputs if v.name]
