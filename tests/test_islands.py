@@ -63,6 +63,25 @@ BUCKETS = """
 
 
 @pytest.mark.parametrize(
+    "body", ["Pow(a, half)", "Dropout(a, half)", "Resize<MODE>(a, , scales)", "Resize<MODE>(a, , , sizes)"]
+)
+def test_a_number_in_float32_does_not_cut_an_island_in_float16(body: str) -> None:
+    mode = 'mode = "nearest", coordinate_transformation_mode = "asymmetric", nearest_mode = "floor"'
+    text = f"""
+        <ir_version: 9, opset_import: ["" : 19]>
+        agraph (float16[1, 2, 3, 4] x) => (float16[1, c, h, w] y)
+        <float half = {{0.5}}, float[4] scales = {{1, 1, 2, 3}}, int64[4] sizes = {{1, 2, 6, 12}}>
+        {{ a = Relu(x) b = {body.replace("MODE", mode)} y = Sigmoid(b) }}
+    """
+    proto = onnx.parser.parse_model(text)
+    (island,) = islands(proto)
+    assert len(island.nodes) == 3
+    feeds = {"x": np.random.default_rng(0).standard_normal((1, 2, 3, 4)).astype(np.float16)}
+    found, expected = (Session(some, Device(), optimize=False).run(feeds) for some in (rewritten(proto), proto))
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-3)
+
+
+@pytest.mark.parametrize(
     "body",
     [
         "b = Cast<to = 1>(a)",

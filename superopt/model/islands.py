@@ -340,13 +340,17 @@ class Chart:
 
         An operand in `terms` is replaced by its term, and any other operand becomes a variable. The algebra can express a node
         if a definition in `specs/` covers its operator, the shapes of its results are known, and all its floating-point values
-        have the same type. If the node has boolean results, this type must be the model's only floating-point type. If all
-        elements of the operand of an IsNaN or IsInf are known to be finite, the term of the result is a tensor of zeros.
+        have the same type. Constants of another type, such as the scales of a Resize, must not occur in the terms. If the node
+        has boolean results, this type must be the model's only floating-point type. If all elements of the operand of an IsNaN
+        or IsInf are known to be finite, the term of the result is a tensor of zeros.
         """
         results = results_of(node, self.opset)
         if node.op_identifier() in self.model.functions or (self._float_type(node) is None and not _moves_integers(node)):
             return None
-        operands = [None if v is None else terms.get(v) or self._inlined.get(v) or self._leaf(v) for v in node.inputs]
+        operands = [
+            None if v is None or _is_number_of_other_type(node, v) else terms.get(v) or self._inlined.get(v) or self._leaf(v)
+            for v in node.inputs
+        ]
         if is_guard(node) and operands[0] is not None and self._is_number(node.inputs[0]):
             return {value: apply("zeros", shape=operands[0].shape) for value in results}
         lifted = self.views.lift(node, operands)
@@ -373,9 +377,10 @@ class Chart:
         operators consist of several operators. In the precise mode, the terms may contain any number of operators that only
         move elements, but at most one other operator. An operand of a sum must not be a sum, and an operand of a product must
         not be a product. Constants may be moved or negated, but no other operator may be applied to constants, because the
-        results would be computed in float64. The operator must not be a reciprocal, because a product with a reciprocal becomes
-        a Div. In ONNX Runtime's kernel for the operator, the rounding of an element must not depend on its position, because a
-        rewrite may move elements.
+        results would be computed in float64. If the node computes, no constant may have another floating-point type than its
+        result. The operator must not be a reciprocal, because a product with a reciprocal becomes a Div. In ONNX Runtime's
+        kernel for the operator, the rounding of an element must not depend on its position, because a rewrite may move
+        elements.
 
         On a CPU, ONNX Runtime computes in float32 instead of float16, and rounds a value to float16 only if the next node reads
         float16. So moving a node can change the rounding of its neighbours.
@@ -388,6 +393,8 @@ class Chart:
         computing = [t for t in computing if not _is_negated_weight(t)]
         if len(computing) > 1 or any(t.constant or t.op == "reciprocal" for t in computing):
             return False
+        if computing and any(v is not None and _is_number_of_other_type(node, v) for v in node.inputs):
+            return False
         kind = self._float_type(node)
         if kind is not None and any(_computed_in(kind) in operator(t.op).rounds_by_position for t in computing):
             return False
@@ -399,9 +406,10 @@ class Chart:
         """Return the floating-point type with which the node computes, or None if there is not exactly one such type.
 
         A node with boolean results computes with the only floating-point type of the model. None is returned if the model does
-        not have exactly one such type, or if the node also has values of another floating-point type.
+        not have exactly one such type, or if the node also has values of another floating-point type. Constant inputs of a type
+        other than that of the result do not count.
         """
-        own = _float_type([*node.outputs, *node.inputs])
+        own = _float_type([*node.outputs, *(v for v in node.inputs if v is not None and not _is_number_of_other_type(node, v))])
         if any(v.dtype == ir.DataType.BOOL for v in node.outputs):
             return self._only if own in (None, self._only) else None
         return own
@@ -506,6 +514,15 @@ def _float_type(values: Sequence[ir.Value | None]) -> ir.DataType | None:
     """Return the floating-point type of the values, or None if the values do not have exactly one such type."""
     types = {v.dtype for v in values if v is not None and v.dtype in FLOATS}
     return types.pop() if len(types) == 1 else None
+
+
+def _is_number_of_other_type(node: ir.Node, value: ir.Value) -> bool:
+    """Return whether an input of the node is a constant whose floating-point type is not that of the node's result.
+
+    The scales of a Resize are an example: they are float32 in every model.
+    """
+    kind = _float_type(node.outputs)
+    return kind is not None and value.dtype in FLOATS and value.dtype != kind and constant_tensor(value) is not None
 
 
 def _graph_of(node: ir.Node) -> ir.Graph:

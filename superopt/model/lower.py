@@ -324,7 +324,7 @@ class _Lowering:
         return self._emit(op_type, inputs, attributes, outputs=1)[0]
 
     def several(self, op_type: str, *inputs: object, outputs: int, **attributes: AttributeValue) -> tuple[str, ...]:
-        names = tuple(map(self._input, inputs))
+        names = self._inputs(op_type, inputs)
         key = op_type, names, tuple(sorted(attributes.items())), outputs
         if key not in self.shared:
             self.shared[key] = self._emit(op_type, names, attributes, outputs)
@@ -453,7 +453,7 @@ class _Lowering:
     def _emit(
         self, op_type: str, inputs: Iterable[object], attributes: Mapping[str, AttributeValue], outputs: int
     ) -> tuple[str, ...]:
-        names = [self._input(x) for x in inputs]
+        names = [*self._inputs(op_type, inputs)]
         if "." in op_type:
             return self._contrib(op_type, names, attributes, outputs)
         schema = schema_of(op_type, self.opset)
@@ -524,7 +524,17 @@ class _Lowering:
                 self.booleans.update([self.casts[name]] if boolean else [])
         return self.casts[name]
 
-    def _input(self, given: object) -> str:
+    def _inputs(self, op_type: str, inputs: Iterable[object]) -> tuple[str, ...]:
+        """Return the names of a node's inputs.
+
+        Constants have the type of the nodes. If the operator takes only float32 at a position, the constant there is float32.
+        """
+        formal = () if "." in op_type else schema_of(op_type, self.opset).inputs
+        fixed = {position for position, parameter in enumerate(formal) if parameter.type_str == "tensor(float)"}
+        types = (np.dtype(np.float32) if position in fixed else self.dtype for position in itertools.count())
+        return tuple(map(self._input, inputs, types))
+
+    def _input(self, given: object, dtype: np.dtype[Any]) -> str:
         match given:
             case None:
                 return ""
@@ -533,15 +543,15 @@ class _Lowering:
             case Term():
                 return self.name_of(given)
             case int() | float() | Fraction():
-                return self._initializer(self._number(given))
+                return self._initializer(self._number(given, dtype))
             case _:
                 array = np.asarray(given)
                 if array.dtype.kind == "O":
                     raise ShapeError("a constant operand of an ONNX node depends on the dynamic dimensions")
-                return self._initializer(array.astype(self.dtype) if array.dtype.kind == "f" else array)
+                return self._initializer(array.astype(dtype) if array.dtype.kind == "f" else array)
 
-    def _number(self, given: float | Fraction) -> Array:
-        """Return the number in the type of the nodes.
+    def _number(self, given: float | Fraction, dtype: np.dtype[Any]) -> Array:
+        """Return the number in the given type.
 
         Raises:
             ShapeError: The type cannot represent `given` or a number near it. For example, 1e-8 becomes 0 in float16.
@@ -549,12 +559,12 @@ class _Lowering:
         try:
             number = float(given)
         except OverflowError:
-            raise ShapeError(f"the type {self.dtype} cannot represent a number, because the number is too large") from None
+            raise ShapeError(f"the type {dtype} cannot represent a number, because the number is too large") from None
         with np.errstate(over="ignore"):
-            found = np.asarray(number, dtype=self.dtype)
+            found = np.asarray(number, dtype=dtype)
         far = float(found) != number and abs(float(found) - number) > MODEL.max_rounding_share * abs(number)
         if far and math.isfinite(number):
-            raise ShapeError(f"the type {self.dtype} cannot represent {number:g}, not even approximately")
+            raise ShapeError(f"the type {dtype} cannot represent {number:g}, not even approximately")
         return found
 
     def _symbolic(self, numbers: Iterable[Extent]) -> str:
