@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 from rich.console import Console
 
 import superopt
@@ -587,6 +587,41 @@ def test_verify_makes_the_library_again(tmp_path: Path, monkeypatch: pytest.Monk
     assert check_library(path, certified).endswith("out.kernels.so is missing")
     source.unlink()
     assert check_library(path, certified).endswith("the kernels were not checked")
+
+
+@pytest.mark.parametrize("change", ["order", "outputs", "weight"])
+def test_verify_compares_what_a_call_passes_to_its_kernel(change: str, tmp_path: Path) -> None:
+    nodes = [helper.make_node("Sub", ["a", "b"], ["s"]), helper.make_node("Tanh", ["s"], ["t"])]
+    nodes += [helper.make_node("Neg", ["t"], ["n"]), helper.make_node("MatMul", ["n", "w"], ["y"])]
+    path = saved_with_kernels(
+        tmp_path, model(nodes, {"a": (3, 24), "b": (3, 24)}, {"y": (3, 128), "t": (3, 24)}, [weight("w", 24, 128)])
+    )
+    assert check_library(path, {}).endswith("out.kernels.so is compiled from it")
+    proto = onnx.load(path)
+    (call,), (function,) = proto.graph.node, proto.functions
+    if change == "weight":
+        (panels,) = (tensor for tensor in proto.graph.initializer if tensor.name.startswith("superopt."))
+        panels.CopyFrom(numpy_helper.from_array(-3 * numpy_helper.to_array(panels), panels.name))
+    else:
+        names = (call.input, function.input) if change == "order" else (call.output, function.output)
+        for one in names:
+            one[:] = [*reversed(one)]
+    onnx.save(proto, path)
+    with pytest.raises(CertificateError, match="passes other values"):
+        check_library(path, {})
+
+
+def test_verify_reports_a_folder_in_place_of_a_library(tmp_path: Path) -> None:
+    path = saved_with_kernels(tmp_path, small_model())
+    for end in ("so", "c"):
+        file = tmp_path / f"out.kernels.{end}"
+        content = file.read_bytes()
+        file.unlink()
+        file.mkdir()
+        with pytest.raises(CertificateError, match="is a directory"):
+            check_library(path, {})
+        file.rmdir()
+        file.write_bytes(content)
 
 
 @pytest.mark.parametrize("change", ["inputs", "opset"])

@@ -12,11 +12,11 @@ from typing import Any
 
 from superopt.errors import CertificateError, CompilerError, InvalidModelError, ShapeError, first_line
 from superopt.kernels.groups import Group, kernel_program
-from superopt.kernels.install import library_source
+from superopt.kernels.install import Replaced, differing_call, library_source, with_kernels
 from superopt.kernels.library import VECTORS, LibrarySource, build, compilation
 from superopt.kernels.loops import UnsupportedError
 from superopt.model.islands import Chart
-from superopt.model.load import Model, ModelProto, as_model, as_proto, load
+from superopt.model.load import Model, as_model, as_proto, load
 from superopt.protobuf.kernels import is_kernel_domain, library_files, model_of_library, without_kernels
 from superopt.report.number_texts import counted
 
@@ -29,22 +29,24 @@ def check_library(optimized: str | os.PathLike[str], certified: Mapping[str, str
     description of the library and its source (`Certificate.kernels`).
 
     Raises:
-        CertificateError: The source or the library is not the file that the certificate or the model names. Or the source
-            differs from the generated source. Or the library differs from the compiled library.
+        CertificateError: The source or the library cannot be read, or is not the file that the certificate or the model names.
+            Or the source differs from the generated source. Or a call passes other values to its kernel than the values for
+            which the source is generated. Or the library differs from the compiled library.
         ModelNotFoundError, InvalidModelError: The model cannot be read.
     """
-    model = as_proto(load(optimized).model)
+    loaded = load(optimized).model
+    model = as_proto(loaded)
     functions = {(f.domain, f.name): f for f in model.functions if is_kernel_domain(f.domain)}
     if not functions:
         return ""
     file, text = library_files(optimized)
-    content = file.read_bytes() if file.exists() else None
+    content = _content(file) if file.exists() else None
     if content is not None and certified.get("library") not in (None, sha256(content).hexdigest()):
         raise CertificateError(f"{file} is not the library that the certificate names")
     if not text.exists():
         return f"{text.name} is missing, so the kernels were not checked"
     try:
-        source = LibrarySource.of(text.read_bytes().decode())
+        source = LibrarySource.of(_content(text).decode())
     except ValueError as error:
         raise CertificateError(f"{text}: {first_line(error)}") from error
     if any(certified.get(key, value) != value for key, value in source.described.items()):
@@ -53,8 +55,12 @@ def check_library(optimized: str | os.PathLike[str], certified: Mapping[str, str
         raise CertificateError(f"{text} is not the source of the kernels that {optimized} calls")
     bodies = [functions.get((source.domain, f"island_{i}")) for i in range(len(functions))]
     values = [{v for node in f.node for v in node.output if v} for f in bodies if f is not None]
-    if _generated(model, values, source) != (source.text, source.domain):
+    plain = as_model(without_kernels(model))
+    again, made = _generated(plain, values, source)
+    if made != (source.text, source.domain):
         raise CertificateError(f"{text} is not the source that this superopt generates from the functions of {optimized}")
+    if name := differing_call(loaded, plain, again):
+        raise CertificateError(f"the call of {name} in {optimized} passes other values than its kernel reads and writes")
     generated = f"{text.name} is generated from the nodes of the functions"
     if content is None:
         return f"{generated}; {file.name} is missing"
@@ -174,16 +180,28 @@ def _tensors(values: Iterable[Any]) -> list[str]:
     return ["" if v is None else f"{v.name} {'' if v.shape is None else tuple(v.shape)}".strip() for v in values]
 
 
-def _generated(model: ModelProto, functions: Sequence[set[str]], stored: LibrarySource) -> tuple[str, str]:
-    """Generate a library's source again, for the processor of the stored source, and return the source and the operators'
-    domain.
+def _content(file: Path) -> bytes:
+    """Return the content of the file.
 
-    `functions` contains the names of the values that each function of the model computes.
+    Raises:
+        CertificateError: The file cannot be read.
+    """
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise CertificateError(f"{file}: {(error.strerror or str(error)).lower()}") from error
+
+
+def _generated(plain: Model, functions: Sequence[set[str]], stored: LibrarySource) -> tuple[Model, tuple[str, str]]:
+    """Generate kernels again, for the processor of the stored source. Return the model that calls the kernels, and a pair: the
+    library's source and the operators' domain.
+
+    `plain` is the model without kernels, and `functions` contains the names of the values that each function of the model
+    computes.
 
     Raises:
         CertificateError: There are no kernels for the nodes of a function.
     """
-    plain = as_model(without_kernels(model))
     chart = Chart(plain)
     nodes = [node for island in chart.islands() for node in island.nodes]
     groups: list[Group] = []
@@ -191,6 +209,8 @@ def _generated(model: ModelProto, functions: Sequence[set[str]], stored: Library
         for values in functions:
             island = chart.island([node for node in nodes if any(v.name in values for v in node.outputs)])
             groups.append(Group(island, kernel_program(island, stored.target, 1 << 62)))
-        return library_source(plain, groups, stored.target, stored.made_by)
+        made = library_source(plain, groups, stored.target, stored.made_by)
+        names = {group: f"island_{i}" for i, group in enumerate(groups)}
+        return with_kernels(plain, groups, stored.target, Replaced(plain, *made, names)).model, made
     except (ShapeError, LookupError) as error:
         raise CertificateError(f"the source of the kernels cannot be generated again: {first_line(error)}") from error

@@ -22,6 +22,7 @@ from superopt.model.fold import fold
 from superopt.model.functions import FUNCTIONS_IR
 from superopt.model.load import Model
 from superopt.model.splice import stored_tensor
+from superopt.protobuf.kernels import is_kernel_domain
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +71,37 @@ def library_source(model: Model, groups: Sequence[Group], target: Target, made_b
     `made_by` names the compiler and its flags.
     """
     return source_of([*_kernels(groups, _values(model)).values()], target, made_by)
+
+
+def differing_call(model: Model, plain: Model, again: Model) -> str:
+    """Return the name of a kernel that reads or writes other values in `model` than in `again`, or an empty text.
+
+    The order of the values counts. `again` is the model `plain` with calls of kernels. A weight that `plain` does not contain
+    is compared by its elements.
+    """
+    known = _values(plain)
+    calls = {node.op_type: node for node in model.graph if is_kernel_domain(node.domain)}
+    for wanted in (node for node in again.graph if is_kernel_domain(node.domain)):
+        call = calls[wanted.op_type]
+        pairs = [*itertools.zip_longest(call.inputs, wanted.inputs), *itertools.zip_longest(call.outputs, wanted.outputs)]
+        for given, value in pairs:
+            if given is None or value is None:
+                return wanted.op_type
+            if not (given.name == value.name if value.name in known else _is_same_weight(given, value)):
+                return wanted.op_type
+    return ""
+
+
+def _is_same_weight(given: ir.Value, wanted: ir.Value) -> bool:
+    """Return whether both values are weights with equal elements, up to the last bit."""
+    if given.producer() is not None or given.const_value is None or wanted.const_value is None:
+        return False
+    one, other = given.const_value.numpy(), wanted.const_value.numpy()
+    if one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    kind = np.finfo(other.dtype)
+    close = np.allclose(one, other, rtol=float(kind.eps), atol=float(kind.smallest_subnormal), equal_nan=True)
+    return close and np.array_equal(np.signbit(one), np.signbit(other))
 
 
 def _values(model: Model) -> dict[str, ir.Value]:
