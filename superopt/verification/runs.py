@@ -20,7 +20,7 @@ import numpy as np
 from onnx import ModelProto
 
 from superopt.child.process import Child, ChildSession
-from superopt.errors import CheckFailedError, InvalidModelError, RuntimeDiedError, RuntimeMissingError
+from superopt.errors import CheckFailedError, InvalidModelError, ProviderError, RuntimeDiedError, RuntimeMissingError
 from superopt.policy import COMPARISON, VERIFY
 from superopt.protobuf.normalization import SHIFTED, conditioning
 from superopt.protobuf.specialize import Specialization
@@ -62,6 +62,8 @@ class Runner:
     session: Any = field(init=False)
 
     def __post_init__(self) -> None:
+        if self.provider not in PROVIDERS:
+            raise ProviderError(f"unknown provider {self.provider!r}: expected one of {', '.join(PROVIDERS)}")
         try:
             import onnxruntime as ort
         except ImportError:
@@ -70,13 +72,17 @@ class Runner:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.intra_op_num_threads = self.threads
         options.log_severity_level = 4
-        wanted = [PROVIDERS.get(self.provider, PROVIDERS["cpu"]), PROVIDERS["cpu"]]
+        wanted = [PROVIDERS[self.provider], PROVIDERS["cpu"]]
+        if wanted[0] not in ort.get_available_providers():
+            raise ProviderError(f"this onnxruntime has no provider {self.provider}")
         options.add_session_config_entry(FOLDER, str(self.source.path.resolve().parent))
         model = str(self.source.path) if self.proto is None else self.proto.SerializeToString()
         try:
             self.session = ort.InferenceSession(model, options, providers=list(dict.fromkeys(wanted)))
         except Exception as error:
             raise InvalidModelError(f"{self.source.path}: ONNX Runtime cannot load the model ({_line(error)})") from error
+        if (taken := self.session.get_providers()[0]) != wanted[0]:
+            raise ProviderError(f"the provider {self.provider} cannot be used: ONNX Runtime runs {self.source.path} on {taken}")
 
     def run(self, feeds: Feeds) -> list[object] | str:
         """Run the model, and return the outputs. If the run fails, return a one-line error message."""
@@ -177,6 +183,7 @@ def compare_runs(
             input and the element.
         InvalidModelError: ONNX Runtime cannot load the original, or cannot run the original on an example. Or there are no
             examples, and the original runs at none of the sizes.
+        ProviderError: The provider is unknown or not available.
     """
     _require_interface(original, optimized)
     before = Runner(original, provider, threads)
