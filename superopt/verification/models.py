@@ -19,7 +19,7 @@ import onnx
 import onnx_ir as ir
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from superopt.errors import CertificateError, InvalidModelError
+from superopt.errors import CertificateError, InvalidModelError, first_line
 from superopt.policy import VERIFY
 from superopt.protobuf.graphs import with_input_types
 from superopt.protobuf.map_types import to_proto, without_maps
@@ -254,13 +254,19 @@ def dimension_expression_extent(axis: int | str, sizes: Mapping[str, int]) -> in
     """Return the extent of an axis at these sizes of the dynamic dimensions.
 
     `axis` is a number, the name of a dimension, or an expression over names of dimensions.
+
+    Raises:
+        InvalidModelError: The expression has no value.
     """
     if isinstance(axis, int):
         return axis
     if axis in sizes:
         return sizes[axis]
-    value = eval(compile(ast.parse(axis, mode="eval"), "<dimension>", "eval"), {"__builtins__": {}}, dict(sizes))
-    return max(int(value), 0)
+    try:
+        value = eval(compile(ast.parse(axis, mode="eval"), "<dimension>", "eval"), {"__builtins__": {}}, dict(sizes))
+        return max(int(value), 0)
+    except (ArithmeticError, ValueError, TypeError) as error:
+        raise InvalidModelError(f"the dimension {axis!r} has no size ({first_line(error)})") from error
 
 
 def verified_node_reads(node: NodeProto) -> Iterator[str]:
