@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
@@ -19,7 +20,7 @@ from superopt.algebra.evaluate import Floats, evaluate_operator
 from superopt.algebra.operators import apply, operator
 from superopt.algebra.terms import Term, variable
 from superopt.cli import main as cli
-from superopt.errors import CertificateError, CheckFailedError, ShapeError, SuperoptError
+from superopt.errors import CertificateError, CheckFailedError, InvalidModelError, ProviderError, ShapeError, SuperoptError
 from superopt.flows.verify import verify
 from superopt.model.constant_folding import fold_known_values
 from superopt.model.islands import Chart
@@ -44,6 +45,7 @@ from superopt.verification.instances import is_instance
 from superopt.verification.models import ModelSource, dimension_expression_extent, dimension_expression_names
 from superopt.verification.runs import compare_runs, describe_difference
 from superopt.verification.steps import StepChecker, StepEvidence
+from superopt.verification.stored import check_stored
 from tests.certified import MODELS, Certified, at_random
 from tests.models import model, weight
 
@@ -312,6 +314,54 @@ def test_a_weight_does_not_take_the_place_of_a_node() -> None:
         check_weights(original, never, certificate)
 
 
+@pytest.mark.parametrize("operator", ["Relu", "Erf", "com.microsoft.QuickGelu", "com.microsoft.Gelu"])
+def test_stored_values_depend_on_fixed_shapes_alone(operator: str, rules: list[Rule], strict: RuleSet, tmp_path: Path) -> None:
+    nodes = [helper.make_node("MatMul", ["x", name], [f"{name}x"]) for name in "wv"]
+    nodes += [helper.make_node("Add", ["wx", "vx"], ["s"]), helper.make_node("Relu", ["s"], ["g"])]
+    nodes += [helper.make_node("Shape", ["g"], ["n"]), helper.make_node("Concat", ["n", "one"], ["shape"], axis=0)]
+    nodes += [helper.make_node("Reshape", ["g", "shape"], ["y"])]
+    one = numpy_helper.from_array(np.array([1]), "one")
+    proto = model(nodes, {"x": [4, 8]}, {"y": [4, 8, 1]}, [weight("w", 8, 8), weight("v", 8, 8), one])
+    proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    proto.graph.node[3].domain, _, proto.graph.node[3].op_type = operator.rpartition(".")
+    certified = Certified(proto, [at_random(strict, 1, steps=2)], rules, tmp_path)
+    assert certified.steps
+    assert certified.record["stored"] == ["shape"]
+    certified.verified()
+
+
+@pytest.mark.parametrize("how", ["value", "shape", "chance"])
+def test_a_stored_value_does_not_depend_on_inputs(how: str) -> None:
+    nodes = {
+        "value": [helper.make_node("Greater", ["x", "k"], ["c"])],
+        "shape": [
+            helper.make_node("Greater", ["x", "k"], ["p"]),
+            helper.make_node("NonZero", ["p"], ["z"]),
+            helper.make_node("Size", ["z"], ["n"]),
+            helper.make_node("Cast", ["n"], ["c"], to=TensorProto.BOOL),
+        ],
+        "chance": [
+            helper.make_node("RandomUniform", [], ["u"], shape=[4]),
+            helper.make_node("Greater", ["u", "k"], ["c"]),
+        ],
+    }[how]
+    last = [helper.make_node("Neg", ["x"], ["a"]), helper.make_node("Where", ["c", "a", "x"], ["y"])]
+    proto = model([*nodes, *last], {"x": [4]}, {"y": [4]}, [numpy_helper.from_array(np.full(4, 1e6, np.float32), "k")])
+    shape: list[int] = [] if how == "shape" else [4]
+    changed = model(last, {"x": [4]}, {"y": [4]}, [numpy_helper.from_array(np.zeros(shape, bool), "c")])
+    original, optimized = (ModelSource(Path("model.onnx"), one) for one in (proto, changed))
+    with pytest.raises(CertificateError, match="from weights and fixed shapes alone"):
+        check_stored(original, optimized, Certificate("", "", True, {}, (), (), ("c",)), {"x": np.ones(4, np.float32)})
+
+
+@pytest.mark.parametrize("provider", ["abacus", "cuda"])
+def test_verify_runs_on_the_requested_provider(provider: str, branches: Certified, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CPUExecutionProvider"])
+    text = branches.file.read_text(encoding="utf-8")
+    with pytest.raises(ProviderError, match=f"provider {provider}|provider '{provider}'"):
+        verify(branches.original, branches.optimized, text, provider=provider)
+
+
 def test_functions_and_the_opset_are_those_of_the_original() -> None:
     certificate = Certificate("", "", True, {}, (), ())
     original, other = (controlled(*(helper.make_node(op, ["x"], [op]) for op in ("Relu", "Neg"))) for _ in range(2))
@@ -569,6 +619,12 @@ def test_names_of_dimensions_may_be_expressions() -> None:
         == frozenset()
     )
     assert dimension_expression_extent("past + 2 * length", {"past": 3, "length": 4}) == 11
+
+
+@pytest.mark.parametrize("name", ["n // 0", "n // (n - n)", "n * 'a'", "n * 1e400", "n * None"])
+def test_a_dimension_without_a_size_is_refused(name: str) -> None:
+    with pytest.raises(InvalidModelError, match="has no size"):
+        dimension_expression_extent(name, {"n": 3})
 
 
 def test_sizes_that_are_expressions_are_known_where_the_dimensions_are() -> None:

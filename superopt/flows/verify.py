@@ -21,11 +21,12 @@ from superopt.rules.rule import Rule
 from superopt.rules.store import load_rules
 from superopt.rules.user_rules import load_user_rules
 from superopt.verification.certificates import Certificate, parse_certificate
-from superopt.verification.derivation import SegmentCounts, check_nodes, check_segments, check_stored, check_weights
+from superopt.verification.derivation import SegmentCounts, check_nodes, check_segments, check_weights
 from superopt.verification.inputs import Feeds
 from superopt.verification.models import ModelSource
 from superopt.verification.runs import compare_runs
 from superopt.verification.steps import CheckedStep, StepChecker, StepEvidence
+from superopt.verification.stored import check_stored
 
 
 def verify(

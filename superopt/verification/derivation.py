@@ -121,7 +121,8 @@ def check_weights(original: ModelSource, optimized: ModelSource, certificate: Ce
     """Check that every weight of the optimized model is a weight of the original, or equals its term in the certificate.
 
     A new weight without a term is accepted if the weight is small, or contains integers or booleans. A weight with the name of
-    a value that the original computes needs a term, or is compared with this value by `check_stored`.
+    a value that the original computes needs a term, or is compared with this value by `check_stored` in
+    `superopt.verification.stored`.
 
     Raises:
         CertificateError: A weight replaces a computed value that `check_stored` does not compare, or differs from the
@@ -138,10 +139,10 @@ def check_weights(original: ModelSource, optimized: ModelSource, certificate: Ce
             made.require(name, array)
             counts["computed"] += 1
         elif name in before.protos:
-            if not _same_bytes(before.array(name), array):
+            if not same_bytes(before.array(name), array):
                 raise CertificateError(f"weight {name!r} of the optimized model differs from the original's weight")
             counts["kept"] += 1
-        elif name in known and _same_bytes(known[name], array):
+        elif name in known and same_bytes(known[name], array):
             counts["kept"] += 1
         elif name in certificate.stored:
             counts["kept"] += 1  # `check_stored` compares this weight with the value of the same name in the original
@@ -154,7 +155,8 @@ def check_weights(original: ModelSource, optimized: ModelSource, certificate: Ce
     return Weights(**counts)
 
 
-def _same_bytes(one: Array, other: Array) -> bool:
+def same_bytes(one: Array, other: Array) -> bool:
+    """Return whether both arrays have the same type, shape and bytes."""
     return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
 
 
@@ -562,28 +564,6 @@ def values_of(source: ModelSource, names: Sequence[str], feeds: Feeds) -> dict[s
             raise InvalidModelError(results)
         found.update({name: value for name, value in zip(asked, results, strict=True) if isinstance(value, np.ndarray)})
     return found
-
-
-def check_stored(original: ModelSource, optimized: ModelSource, certificate: Certificate, feeds: Feeds) -> None:
-    """Check that each weight in `certificate.stored` equals the original's value of the same name.
-
-    The optimized model stores these values as weights. The values of the original are computed by a run on the inputs `feeds`.
-
-    Raises:
-        CertificateError: A weight differs from the value of the same name in the original.
-    """
-    tensors = Tensors(optimized)
-    names = [name for name in certificate.stored if name in tensors.protos]
-    values = values_of(original, names, feeds) if names else {}
-    for name in names:
-        array = tensors.array(name)
-        known = (
-            name in values
-            or (certificate.opset is None and not original.proto.functions)
-            or array.size > VERIFY.max_untermed_elements
-        )
-        if known and not (name in values and _same_bytes(np.asarray(values[name]), array)):
-            raise CertificateError(f"weight {name!r} of the optimized model differs from the original's value of that name")
 
 
 def check_segments(
