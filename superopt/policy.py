@@ -1394,6 +1394,15 @@ class VerifyPolicy:
     A new weight without a term contains numbers that nodes need beside operands, such as the matrices of Winograd's algorithm.
     The numbers are checked by a run of the nodes that read the weight. Not measured.
     """
+    max_weight_rounding_factor: float = 16.0
+    """The tolerance of a new weight is at most this multiple of the rounding error of the weight's largest element.
+
+    The tolerance grows with the magnitudes that the weight's term adds. A term may add large numbers that cancel, and the text
+    of a certificate is not trusted. Not measured.
+    """
+    min_weight_magnitude: float = 1e-8
+    """The largest element of a new weight counts as at least this number, because all elements may cancel to 0. Not measured.
+    """
     segment_tolerance_share: float = 2e-3
     """The tolerance between the outputs of rewritten nodes and of their terms, as a share of the output's largest magnitude.
 

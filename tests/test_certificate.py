@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from collections.abc import Callable, Sequence
@@ -239,6 +240,46 @@ def test_weights_are_compared_within_their_rounding(branches: Certified, tmp_pat
         with pytest.raises(CertificateError, match="weight"):
             redone(branches, tmp_path, scaled(1 + 1e-6, place))()
     redone(branches, tmp_path, lambda _: None)()
+
+
+def multiplied() -> onnx.ModelProto:
+    return model([helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": [3, 100]}, {"y": [3, 100]}, [weight("w", 100, 100)])
+
+
+@pytest.mark.parametrize("kind", ["constant", "numbers", "bodies"])
+def test_a_large_constant_without_a_term_is_refused(kind: str) -> None:
+    original, changed = multiplied(), multiplied()
+    array = numpy_helper.to_array(changed.graph.initializer[0]) * np.float32(1.0001)
+    tensor = numpy_helper.from_array(array, "v")
+    if kind == "bodies":
+        outputs = [helper.make_tensor_value_info("r", TensorProto.FLOAT, [100, 100])]
+        body = helper.make_graph([helper.make_node("Identity", ["v"], ["r"])], "body", [], outputs, [tensor])
+        new = helper.make_node("If", ["c"], ["s"], then_branch=body, else_branch=body)
+    elif kind == "constant":
+        new = helper.make_node("Constant", [], ["v"], value=tensor)
+    else:
+        new = helper.make_node("Constant", [], ["v"], value_floats=array.ravel())
+    changed.graph.node.insert(0, new)
+    certificate = Certificate("", "", True, {}, (), ())
+    before, after = (ModelSource(Path("model.onnx"), proto) for proto in (original, changed))
+    check_weights(before, before, certificate)
+    check_weights(after, after, certificate)
+    with pytest.raises(CertificateError, match="new large constant"):
+        check_weights(before, after, certificate)
+
+
+def test_a_term_whose_large_numbers_cancel_does_not_widen_the_tolerance() -> None:
+    original, changed = multiplied(), multiplied()
+    array = numpy_helper.to_array(changed.graph.initializer[0])
+    w = variable("w", (100, 100), constant=True)
+    large = apply("scale", w, factor=10**20)
+    term = apply("add", apply("sub", large, large), w)
+    certificate = Certificate("", "", True, {}, (), (Pass((), {"v": term}),))
+    for factor in (1, 1.0001):
+        changed.graph.initializer[0].CopyFrom(numpy_helper.from_array(array * np.float32(factor), "v"))
+        before, after = (ModelSource(Path("model.onnx"), proto) for proto in (original, changed))
+        with contextlib.nullcontext() if factor == 1 else pytest.raises(CertificateError, match="differs from its term"):
+            check_weights(before, after, certificate)
 
 
 def test_a_node_outside_the_segments_is_the_original(rules: list[Rule], strict: RuleSet, tmp_path: Path) -> None:

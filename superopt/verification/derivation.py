@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,6 +39,8 @@ from superopt.verification.runs import Runner
 
 SINGLE = 2.0**-22
 """The tolerance for a weight that was summed in float32, relative to the sum of the summands' magnitudes."""
+DOUBLE = 2.0**-46
+"""The tolerance for a weight that was summed in float64, relative to the sum of the summands' magnitudes."""
 SUMMED_IN_SINGLE = frozenset({"conv", "conv_transpose", "max_pool", "avg_pool", "gram_kernel", "merge_groups"})
 """Operators for which ONNX Runtime has no float64 kernel."""
 
@@ -111,10 +114,34 @@ class Tensors:
         Raises:
             InvalidModelError: The initializer cannot be read.
         """
+        return self._read(self.protos[name])
+
+    def large(self, wanted: Callable[[TensorProto], bool] = lambda _: True) -> Iterator[tuple[str, Array]]:
+        """Yield the names and elements of large numeric initializers and attributes in all graphs and local functions.
+
+        Tensors are left out if `wanted` returns False.
+        """
+        graphs = [*all_graphs(self.source.proto)]
+        nodes = (node for one in (*graphs, *self.source.proto.functions) for node in one.node)
+        attributes = [(next(iter(node.output), ""), a) for node in nodes for a in node.attribute]
+        tensors = [(tensor.name, tensor) for graph in graphs for tensor in graph.initializer]
+        tensors += [(name, tensor) for name, a in attributes for tensor in ((a.t,) if a.HasField("t") else a.tensors)]
+        for name, tensor in tensors:
+            if math.prod(tensor.dims) > VERIFY.max_untermed_elements and wanted(tensor):
+                array = self._read(tensor)
+                if array.dtype.kind not in "iub":
+                    yield name, array
+        yield from (
+            (name, np.asarray(a.floats, np.float32)) for name, a in attributes if len(a.floats) > VERIFY.max_untermed_elements
+        )
+
+    def _read(self, tensor: TensorProto) -> Array:
         try:
-            return numpy_helper.to_array(self.protos[name], base_dir=str(self.source.path.parent))
+            return numpy_helper.to_array(tensor, base_dir=str(self.source.path.parent))
         except Exception as error:
-            raise InvalidModelError(f"{self.source.path}: weight {name!r} cannot be read ({type(error).__name__})") from error
+            raise InvalidModelError(
+                f"{self.source.path}: weight {tensor.name!r} cannot be read ({type(error).__name__})"
+            ) from error
 
 
 def check_weights(original: ModelSource, optimized: ModelSource, certificate: Certificate) -> Weights:
@@ -126,7 +153,8 @@ def check_weights(original: ModelSource, optimized: ModelSource, certificate: Ce
 
     Raises:
         CertificateError: A weight replaces a computed value that `check_stored` does not compare, or differs from the
-            original's weight of the same name. Or a new weight has no term, or does not equal its term.
+            original's weight of the same name. Or a new weight has no term, or does not equal its term. Or a constant that
+            is no initializer is large and new.
     """
     before, after = Tensors(original), Tensors(optimized)
     results = {name for node in original.proto.graph.node for name in node.output}
@@ -152,7 +180,28 @@ def check_weights(original: ModelSource, optimized: ModelSource, certificate: Ce
             counts["small"] += 1
         else:
             raise CertificateError(f"weight {name!r} of the optimized model has no term in the certificate")
+    for name in after.constants.keys() & made.latest.keys():
+        made.require(name, after.constants[name])
+    _require_known_constants(before, after)
     return Weights(**counts)
+
+
+def _require_known_constants(before: Tensors, after: Tensors) -> None:
+    """Check that the original contains the large constants of the optimized model that are not in `after.protos`.
+
+    Such constants are attributes of nodes, or weights of several bodies with the same name.
+
+    Raises:
+        CertificateError: A large constant of the optimized model is new.
+    """
+    found = {_key(array): name for name, array in after.large(lambda tensor: after.protos.get(tensor.name) is not tensor)}
+    new = found.keys() - {_key(array) for _, array in before.large()} if found else ()
+    for key in new:
+        raise CertificateError(f"the optimized model has a new large constant, {found[key]!r}, without a term")
+
+
+def _key(array: Array) -> tuple[tuple[int, ...], bytes]:
+    return array.shape, sha256(array.tobytes()).digest()
 
 
 def same_bytes(one: Array, other: Array) -> bool:
@@ -203,8 +252,11 @@ class _Made:
             given = array.astype(np.float64)
             with np.errstate(over="ignore", invalid="ignore"):
                 rounded = exact.astype(array.dtype).astype(np.float64)
-                share = (SINGLE if single else 2.0**-46) + (stored - 1) * _epsilon(array.dtype) / 2
-                allowed = 1.01 * _ulp(rounded, array.dtype) + magnitude * share
+                summed, epsilon = SINGLE if single else DOUBLE, _epsilon(array.dtype)
+                largest = float(np.max(np.abs(np.where(np.isfinite(exact), exact, 0)), initial=VERIFY.min_weight_magnitude))
+                most = VERIFY.max_weight_rounding_factor * max(summed, epsilon) * largest
+                rounding = np.fmin(magnitude * (summed + (stored - 1) * epsilon / 2), most)
+                allowed = 1.01 * _ulp(rounded, array.dtype) + rounding
                 same = bool(
                     np.all((rounded == given) | (np.abs(rounded - given) <= allowed) | (np.isnan(rounded) & np.isnan(given)))
                 )
