@@ -22,11 +22,12 @@ from superopt.algebra.operators import apply, operator
 from superopt.algebra.terms import Term, variable
 from superopt.cli import main as cli
 from superopt.errors import CertificateError, CheckFailedError, InvalidModelError, ProviderError, ShapeError, SuperoptError
-from superopt.flows.verify import verify
+from superopt.flows.verify import verify, verify_certificate
 from superopt.model.constant_folding import fold_known_values
 from superopt.model.islands import Chart
 from superopt.model.load import as_model, load
 from superopt.model.save import save
+from superopt.report.verification import Verification, verification_lines
 from superopt.rules.fp_flags import FpFlag
 from superopt.rules.rule import Rule, digest, parse_rule
 from superopt.rules.store import load_rules
@@ -416,6 +417,26 @@ def test_functions_and_the_opset_are_those_of_the_original() -> None:
     other.proto.opset_import[0].version = 16
     with pytest.raises(CertificateError, match="the opset was kept"):
         check_nodes(original, other, certificate)
+
+
+def test_the_verdict_claims_the_same_model_only_if_nodes_are_equal() -> None:
+    found = Verification("in", "out", [], run=(1, 1, 1))
+    assert verification_lines(found)[-1].endswith("it is the same model")
+    assert verification_lines(replace(found, changed=True))[-1].endswith("their runs agree")
+    *_, nodes, _, verdict = verification_lines(replace(found, compared_nodes=False))
+    assert nodes.startswith("nodes: not compared")
+    assert verdict.endswith("their runs agree")
+
+
+def test_nodes_are_not_compared_if_the_opset_was_raised(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Relu", ["x"], ["y"])]
+    old, new = tmp_path / "17.onnx", tmp_path / "18.onnx"
+    for opset, path in ((17, old), (18, new)):
+        onnx.save(model(nodes, {"x": [4]}, {"y": [4]}, opset=opset), path)
+    before, after = (ModelSource.read(path).digest() for path in (old, new))
+    found = verify_certificate(old, new, Certificate(before, after, True, {}, (), (), opset=18), [])
+    assert not found.compared_nodes
+    assert not found.changed
 
 
 def looped(*, stored: bool) -> onnx.ModelProto:

@@ -96,10 +96,12 @@ def verify_certificate(
         if given.original != given.optimized and before.digest(metadata=False) != after.digest(metadata=False):
             raise CertificateError("the certificate says that nothing was rewritten, but the models differ")
         return Verification(str(original), str(optimized), [])
-    after = ModelSource(after.path, without_kernels(after.proto))
+    plain = without_kernels(after.proto)
+    called = plain is not after.proto
+    after = ModelSource(after.path, plain)
     progress(Progress("nodes and weights"))
     special = before.specialized(given.specialization)
-    check_nodes(special, after, given)
+    compared_nodes = check_nodes(special, after, given)
     weights = check_weights(special, after, given)
     steps = StepChecker({rule.name: rule for rule in rules}, given.rules, seed)
     shown: list[CheckedStep] = []
@@ -140,6 +142,8 @@ def verify_certificate(
         weights=(weights.kept, weights.computed, weights.small),
         linked=(linked.before, linked.after, linked.left_out),
         run=(compared.sizes, compared.inputs, compared.values),
+        compared_nodes=compared_nodes,
+        changed=called or bool(given.stored or given.specialization or weights.computed or weights.small),
     )
 
 
