@@ -48,7 +48,7 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
         "search/roofline": "Machine.element",
         "speclib/attention": "LEAST ABOVE",
         "rules/work": "work.itemsize total_work.itemsize",
-        "verification/derivation": "SINGLE",
+        "verification/derivation": "DOUBLE SINGLE",
     },
     "ONNX and ONNX Runtime: opsets, versions, enumerations, places of inputs, limits of protobuf": {
         "cost/calibrate": "OPSET",

@@ -12,6 +12,7 @@ first, then `steps` and `derivation`. `superopt.flows.verify` shows the order of
         `superopt.rules.match`.
     `arrays`: evaluation of a certificate's terms on float64 arrays.
     `derivation`: checks a certificate against both models: unchanged nodes, new weights, values of segments.
+    `stored`: checks that values stored as weights do not depend on inputs, and equal the values of the original.
     `inputs`: sizes and input values on which both models run.
     `runs`: runs both models on the same inputs and compares outputs within rounding errors.
 """
