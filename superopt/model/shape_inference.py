@@ -168,14 +168,14 @@ def _learn_shape(node: ir.Node, opset: int) -> None:
 def _learn_contrib(node: ir.Node, opset: int) -> bool:
     """Set the result shapes of a node of a non-standard operator, using the operator's definition in specs/.
 
-    Returns whether shapes were set. Of the standard operators, only those in `ALIKE` are considered.
+    Return whether shapes were set. The only standard operators that get shapes are those in `ALIKE`.
     """
     results = [v for v in node.outputs if v.name]
     if all(map(_is_fixed, results)):
         return False
     if is_standard(node, opset):
         first = node.inputs[0] if node.op_type in ALIKE else None
-        if first is None or not _is_fixed(first):
+        if first is None or first.shape is None or not _is_fixed(first):
             return False
         results[0].shape, results[0].type = ir.Shape(first.shape), results[0].type or first.type
         return True
