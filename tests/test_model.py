@@ -609,6 +609,24 @@ def test_an_axis_that_a_reduction_gains_is_left_where_an_operator_names_its_axes
     assert [term.shape for term in island.outputs.values()] == [(1,)]
 
 
+def test_a_declared_shape_that_is_out_of_date_is_not_used() -> None:
+    nodes = [node("MatMul", ["x", "w"], ["h"]), node("Flatten", ["h"], ["f"], axis=2), node("Relu", ["f"], ["y"])]
+    proto = model(nodes, {"x": [4, 3, 8]}, {"y": [12, 6]}, [weight("w", 8, 6)])
+    proto.graph.value_info.append(helper.make_tensor_value_info("h", TensorProto.FLOAT, [1, 3, 6]))
+    (island,) = islands(proto)
+    assert island.values["h"].shape == (4, 3, 6)
+    same_values(proto, respliced(proto))
+
+
+def test_a_declared_shape_is_used_where_inference_finds_none() -> None:
+    nodes = [node("NonZero", ["x"], ["n"]), node("Cast", ["n"], ["c"], to=TensorProto.FLOAT), node("Relu", ["c"], ["y"])]
+    proto = model(nodes, {"x": [4]}, {"y": [1, "m"]})
+    assert not islands(proto)
+    proto.graph.value_info.append(helper.make_tensor_value_info("n", TensorProto.INT64, [1, 4]))
+    (island,) = islands(proto)
+    assert island.values["y"].shape == (1, 4)
+
+
 def test_what_follows_a_dilated_pooling_with_computed_pads_has_an_unknown_shape() -> None:
     pool = node("MaxPool", ["x"], ["p"], kernel_shape=[3, 3], dilations=[2, 1], strides=[2, 2], auto_pad="SAME_UPPER")
     proto = model([pool, node("Flatten", ["p"], ["f"]), node("Relu", ["f"], ["y"])], {"x": [1, 2, 9, 8]}, {"y": [1, "n"]})

@@ -17,7 +17,7 @@ from onnx.shape_inference import infer_node_outputs
 from onnx_ir.passes.common import ShapeInferencePass
 from onnx_ir.serde import serialize_node, serialize_tensor
 
-from superopt.model.lift import FLOATS, constant_tensor, ignores_dilations, is_standard, leaf_of, lift_node
+from superopt.model.lift import FLOATS, STANDARD, constant_tensor, ignores_dilations, is_standard, leaf_of, lift_node
 from superopt.policy import MODEL
 
 Array = npt.NDArray[Any]
@@ -41,8 +41,41 @@ ALIKE = frozenset({"GroupNormalization", "MeanVarianceNormalization"})
 def with_shapes(model: ir.Model, opset: int) -> ir.Model:
     """Return the model with inferred shapes. The elements of constant values are stored in `const_value`.
 
-    Elements are stored only for small tensors of integers or booleans, and for single floating-point numbers.
+    Elements are stored only for small tensors of integers or booleans, and for single floating-point numbers. The declared
+    shapes of results are used only where inference finds no shapes, because they can be out of date.
     """
+    declared = _cleared(model)
+    model = _inferred(model, opset)
+    return _inferred(model, opset) if _restored(model, declared) else model
+
+
+def _cleared(model: ir.Model) -> dict[ir.Value, ir.Shape]:
+    """Remove the declared shapes of the results of standard operators, and return them."""
+    nodes = (node for node in _nodes(model) if node.domain in STANDARD and node.op_identifier() not in model.functions)
+    declared = {value: value.shape for node in nodes for value in node.outputs if value.shape is not None}
+    for value in declared:
+        value.shape = None
+    return declared
+
+
+def _restored(model: ir.Model, declared: Mapping[ir.Value, ir.Shape]) -> bool:
+    """Set the extents that were declared and not inferred, and return whether there are any.
+
+    If onnx and ONNX Runtime disagree on a shape of the model, no extents are set, because they may come from onnx.
+    """
+    news = False
+    if any(map(ignores_dilations, _nodes(model))):
+        return news
+    for value, shape in declared.items():
+        found = shape if value.shape is None else value.shape
+        if not _is_fixed(value) and len(found) == len(shape):
+            value.shape = ir.Shape([n if isinstance(n, int) else d for n, d in zip(found, shape, strict=True)])
+            news = True
+    return news
+
+
+def _inferred(model: ir.Model, opset: int) -> ir.Model:
+    """Infer shapes and constants in turn, until nothing new is found."""
     model = with_onnx_shapes(model)
     for _ in range(MODEL.max_inference_rounds):
         if not _folded(model, opset) or not _has_unknown_shapes(model):
