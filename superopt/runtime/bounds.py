@@ -134,8 +134,8 @@ def number_inputs(model: ModelProto) -> frozenset[str]:
     """Return the names of the integer inputs whose elements are numbers, and not positions, sizes or counts.
 
     The model only computes with the elements of such an input, compares them, or converts them to floats or booleans. A
-    quantized tensor is such an input. An input
-    that is the divisor of an integer division is left out, because ONNX Runtime ends the process if an integer is divided by 0.
+    quantized tensor is such an input. An input that is the divisor of an integer division is left out, because ONNX Runtime
+    ends the process if an integer is divided by 0.
     """
     found = {port.name for port in model.graph.input if port.type.tensor_type.elem_type in _INTEGERS}
     nested = {name for graph in all_graphs(model) if graph is not model.graph for node in graph.node for name in node.input}

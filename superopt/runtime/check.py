@@ -546,17 +546,17 @@ class _Bench:
         """Return whether intermediate values exceed the range of their type.
 
         On ordinary inputs, the result is False, because each output must be close to the original's output or to the float64
-        output. Otherwise, the result is computed from the magnitudes in the float64 run. The result is True
-        if a magnitude exceeds the range of every floating-point type of the model. If a magnitude exceeds the range of only
-        some types, some value of the graph must also be infinite or NaN in ONNX Runtime. If there is no float64 run, or if the
-        model computes in float64, the original is run in ONNX Runtime instead. In this case, the result is True if some value
-        of the graph is infinite or NaN on these inputs but not on random inputs.
+        output. Otherwise, the result is computed from the magnitudes in the float64 run. The result is True if a magnitude
+        exceeds the range of every floating-point type of the model. If a magnitude exceeds the range of only some types, some
+        value of the graph must also be infinite or NaN in ONNX Runtime. If there is no float64 run, or if the model computes in
+        float64, the original is run in ONNX Runtime instead. In this case, the result is True if some value of the graph is
+        infinite or NaN on these inputs but not on random inputs.
         """
         if run.ordinary:
             return False
         kinds = {np.asarray(value).dtype for value in (*run.feeds.values(), *run.values)}
         if run.exact is not None:
-            largest = [largest_of(kind) for kind in (*filter(is_floating, kinds), *cast_types(self._hollow))]
+            largest = [largest_of(kind) for kind in (*filter(is_floating, kinds), *_cast_types(self._hollow))]
             if run.peak > max(largest, default=math.inf):
                 return True
             if run.peak > min(largest, default=math.inf):
@@ -595,7 +595,7 @@ class _Bench:
         return [~np.isfinite(value) if isinstance(value, np.ndarray) else value for value in tiles]
 
 
-def cast_types(model: ModelProto) -> set[np.dtype[Any]]:
+def _cast_types(model: ModelProto) -> set[np.dtype[Any]]:
     """Return the floating-point types to which nodes of the model's graphs convert values."""
     casts = (node for graph in all_graphs(model) for node in graph.node if node.op_type == "Cast")
     types = {attribute.i for node in casts for attribute in node.attribute if attribute.name == "to"}

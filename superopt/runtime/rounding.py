@@ -177,10 +177,8 @@ class OutputPair:
             moved = float(np.max(_noise(original, self.nudged)[finite], initial=0.0)) / scale
             off = self._far_off(original, candidate, exact)
         ulps = CHECK.direct_ulp_count / factor if self.direct else CHECK.min_error_ulp_count
-        least, vanishes = (
-            max(moved, ulps * ulp_of(self.original.dtype)),
-            not largest or max(before, moved) >= CHECK.vanishing_error_share,
-        )
+        least = max(moved, ulps * ulp_of(self.original.dtype))
+        vanishes = not largest or max(before, moved) >= CHECK.vanishing_error_share
         return OutputErrors(before, after, least, self.direct, True, *off, vanishes=vanishes)  # noqa: FBT003
 
     def _far_off(self, original: Array, candidate: Array, exact: Array) -> tuple[int, int, float, float]:
